@@ -32,7 +32,7 @@ func openForeign(t testing.TB, p *pair.Pair, side pair.Side) *foreign {
 	return &f
 }
 
-// receive takes what has arrived.
+// receive takes the frames that have arrived.
 func (f *foreign) receive() error {
 	if n := f.x.NumReceived(); n > 0 {
 		for _, d := range f.x.Receive(n) {
@@ -45,14 +45,14 @@ func (f *foreign) receive() error {
 			}
 		}
 	}
-	// Half of the frames are for reception.
+	// Half of the frames are for receiving.
 	if room := min(f.x.NumFreeFillSlots(), 256-f.x.NumFilled()); room > 0 {
 		f.x.Fill(f.x.GetDescs(room))
 	}
 	return nil
 }
 
-// transmit sends up to n frames and reports how many.
+// transmit sends up to n frames and returns how many it sent.
 func (f *foreign) transmit(n int, size func(uint64) int) int {
 	if done := f.x.NumCompleted(); done > 0 {
 		f.x.Complete(done)
@@ -68,11 +68,11 @@ func (f *foreign) transmit(n int, size func(uint64) int) int {
 	return n
 }
 
-// TestAgainstAsavie moves frames between our queue and another implementation,
-// both ways at once, and looks at every octet.
+// TestAgainstAsavie moves frames in both directions between a Queue and another
+// implementation. It checks every octet.
 func TestAgainstAsavie(t *testing.T) {
 	const mtu = 3506
-	total := uint64(500_000) // each way
+	total := uint64(500_000) // in each direction
 	if testing.Short() {
 		total = 50_000
 	}
@@ -106,7 +106,7 @@ func TestAgainstAsavie(t *testing.T) {
 				}
 			}
 			rig.Eventually(t, "they have transmitted all", func() bool {
-				them.transmit(0, c.size) // one call moves 32 frames
+				them.transmit(0, c.size) // one call sends 32 frames
 				_, err := receive(us.q, us.got.see)
 				rig.Must(t, err)
 				return them.x.NumTransmitted() == 0
@@ -118,8 +118,8 @@ func TestAgainstAsavie(t *testing.T) {
 	}
 }
 
-// compare checks that the counters explain every frame that did not arrive, and
-// that there are few: nothing in a lock-step loop runs full for long.
+// compare checks that the counters explain every lost frame, and that few are lost: in
+// a lock-step loop, no queue stays full.
 func compare(t *testing.T, us *end, them *foreign) {
 	t.Helper()
 	s, err := us.q.Stats()
@@ -129,7 +129,7 @@ func compare(t *testing.T, us *end, them *foreign) {
 	our := them.sent - uint64(us.got.count)
 	their := us.sent - uint64(them.got.count)
 	theirDrops := s.Lost + f.KernelStats.Rx_dropped + f.KernelStats.Rx_ring_full + f.KernelStats.Rx_fill_ring_empty_descs
-	// They do not count what the driver drops of theirs (EBUSY).
+	// The other implementation does not count the frames that its driver drops (EBUSY).
 	if their > theirDrops || our > them.sent/100 || their > us.sent/100 {
 		t.Errorf("we miss %d of %d, they %d of %d with %d dropped: %+v", our, them.sent, their, us.sent, theirDrops, s)
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// readable reports whether the bell ends a poll within so many milliseconds, or
-// ever if negative.
+// readable reports whether the bell ends a poll within ms milliseconds. A negative ms
+// means no limit.
 func readable(b *bell, ms int) bool {
 	for {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(b.fd), Events: unix.POLLIN}}, ms)
@@ -22,8 +22,8 @@ func readable(b *bell, ms int) bool {
 	}
 }
 
-// TestBellCosts: the eventfd is written to for an announced sleeper only, and
-// once.
+// TestBellCosts checks that ring writes to the eventfd only for an announced sleeper,
+// and only once.
 func TestBellCosts(t *testing.T) {
 	var b bell
 	rig.Must(t, b.open())
@@ -45,7 +45,7 @@ func TestBellCosts(t *testing.T) {
 		t.Fatal("a sleeper was not woken")
 	}
 	b.drain()
-	b.ring() // the sleeper has not looked yet
+	b.ring() // the sleeper has not read rung yet
 	if readable(&b, 0) {
 		t.Error("written to twice for one sleep")
 	}
@@ -54,8 +54,8 @@ func TestBellCosts(t *testing.T) {
 	}
 }
 
-// TestBellLosesNothing rings for one sleep at a time, without any other way to
-// end it: a lost ring stops the test.
+// TestBellLosesNothing rings once for each sleep. Nothing else ends the sleep, so a
+// lost ring stops the test.
 func TestBellLosesNothing(t *testing.T) {
 	const rounds = 100_000
 	var b bell

@@ -19,9 +19,9 @@ const (
 	benchLen   = 60
 )
 
-// BenchmarkTx is a batch of small frames taken, sent and flushed, to a far end
-// that drops them in XDP. Most of it is the kernel's transmission, which is the
-// same for both implementations.
+// BenchmarkTx takes, sends and flushes a batch of small frames. The far end drops the
+// frames in XDP. Most of the time is the kernel's transmission, which is the same for
+// both implementations.
 func BenchmarkTx(b *testing.B) {
 	b.Run("stag", func(b *testing.B) {
 		p := netns.XDPPair(b, pair.Config{})
@@ -54,14 +54,14 @@ func BenchmarkTx(b *testing.B) {
 				x.GetFrame(descs[i])[0] = 2
 			}
 			n := x.Transmit(descs)
-			x.Transmit(nil) // one call moves 32
+			x.Transmit(nil) // one call sends 32 frames
 			return n
 		})
 	})
 }
 
-// BenchmarkRx is a batch of frames that have arrived taken, looked at and given
-// back; their arrival is not timed.
+// BenchmarkRx takes, reads and recycles a batch of arrived frames. The arrival of the
+// frames is not timed.
 func BenchmarkRx(b *testing.B) {
 	b.Run("stag", func(b *testing.B) {
 		p := netns.XDPPair(b, pair.Config{})
@@ -97,7 +97,8 @@ func BenchmarkRx(b *testing.B) {
 	})
 }
 
-// perFrame reports what one frame costs when f moves some.
+// perFrame reports the time per frame of f, which returns the number of frames that it
+// moved.
 func perFrame(b *testing.B, f func() int) {
 	frames := 0
 	b.ReportAllocs()
@@ -107,7 +108,7 @@ func perFrame(b *testing.B, f func() int) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(frames), "ns/frame")
 }
 
-// perArrival sends a batch from src, untimed, and then times f.
+// perArrival sends a batch from src without timing, and then times f.
 func perArrival(b *testing.B, src *afxdp.Queue, f func() int) {
 	frames, number := 0, uint64(0)
 	var spent time.Duration
@@ -124,8 +125,8 @@ func perArrival(b *testing.B, src *afxdp.Queue, f func() int) {
 
 func openUnchecked(b *testing.B, p *pair.Pair, side pair.Side) (q *afxdp.Queue) {
 	b.Helper()
-	// The pools and rings of openForeign: the size of the working set counts
-	// for more than anything else.
+	// The pools and rings have the sizes of openForeign, because the size of the
+	// working set matters most.
 	c := afxdp.Config{RxFrames: 256, TxFrames: 256, RxRing: 256, TxRing: 256, FillRing: 256, CompRing: 256}
 	c.IfName = p.Ends[side].Name
 	_, r := newRegion(b, c)
@@ -137,7 +138,7 @@ func openUnchecked(b *testing.B, p *pair.Pair, side pair.Side) (q *afxdp.Queue) 
 	return q
 }
 
-// drop attaches a program that drops everything.
+// drop attaches a program that drops all packets.
 func drop(b *testing.B, p *pair.Pair, side pair.Side) {
 	b.Helper()
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{

@@ -9,7 +9,7 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// sendSome puts n packets into the transmit ring and tells the kernel.
+// sendSome puts n packets into the transmit ring and calls the kernel.
 func (f *fake) sendSome(t *testing.T, n int) {
 	t.Helper()
 	frames := make([]port.Frame, n)
@@ -26,13 +26,12 @@ func (f *fake) sendSome(t *testing.T, n int) {
 	rig.Must(t, f.Flush())
 }
 
-// TestBrim: the first packet that the driver drops says how long its queue is.
-// From then on there is no more room than that, and once there was none there is
-// none until a bunch of places is free.
+// TestBrim checks that the first packet that the driver drops sets the limit. When the
+// limit was reached, there is no room until several slots are free.
 func TestBrim(t *testing.T) {
 	f := newFake(t, Config{})
 	defer f.close(t)
-	var with []unix.XDPDesc // the packets that the device has
+	var with []unix.XDPDesc // the packets that the device holds
 	takes := func(n int) func() {
 		return func() { with = append(with, f.consume(n)...) }
 	}
@@ -45,8 +44,8 @@ func TestBrim(t *testing.T) {
 	if got := f.Room(); got != defaultRing {
 		t.Fatalf("room for %d packets, want %d: nothing is known", got, defaultRing)
 	}
-	// The device has 240 places: of 300 packets the 241st is dropped. The call
-	// ends there, and no other follows.
+	// The device has 240 slots, so it drops the 241st of 300 packets. The call ends
+	// there, and no other call follows.
 	f.answers = []answer{{unix.EBUSY, takes(240)}, {0, takes(60)}}
 	f.sendSome(t, 300)
 	if f.count.Lost != 1 || len(f.calls) != 1 {
@@ -55,13 +54,14 @@ func TestBrim(t *testing.T) {
 	if got := f.Room(); got != 0 {
 		t.Errorf("room for %d packets in a full queue", got)
 	}
-	// 60 wait in the ring. 210 is the most from now on: 240 less an eighth.
+	// 60 packets wait in the ring. From now on the limit is 210, which is 240 less an
+	// eighth.
 	for _, c := range []struct{ complete, want int }{
-		{90, 0},    // 210 are with the kernel
-		{25, 0},    // 185: too few places
-		{1, 26},    // 184: an eighth
-		{20, 46},   // as many as there are now
-		{104, 150}, // 60 are left, the ones in the ring
+		{90, 0},    // the kernel has 210
+		{25, 0},    // 185: too few slots are free
+		{1, 26},    // 184: an eighth is free
+		{20, 46},   // as many slots as are free
+		{104, 150}, // 60 are left, those in the ring
 	} {
 		completes(c.complete)
 		if got := f.Room(); got != c.want {
@@ -74,10 +74,11 @@ func TestBrim(t *testing.T) {
 	}
 }
 
-// TestBrimLearns: what a loss says, and what many packets without one say.
+// TestBrimLearns checks that a loss lowers the limit, and that many packets without a
+// loss raise it.
 func TestBrimLearns(t *testing.T) {
 	var b brim
-	b.overflown(leastBrim - 1) // no carrier, perhaps
+	b.overflown(leastBrim - 1) // another reason for the loss, perhaps no carrier
 	if b.most != 0 || b.reached(1<<20) {
 		t.Errorf("a loss with hardly a packet in the device: most is %d", b.most)
 	}

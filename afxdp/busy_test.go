@@ -10,7 +10,7 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// TestBusyPoll: frames arrive when the socket drives the interface.
+// TestBusyPoll checks that frames arrive when the socket drives NAPI.
 func TestBusyPoll(t *testing.T) {
 	c := with(scant, func(c *afxdp.Config) { c.BusyPoll, c.BusyPollBudget = 20*time.Microsecond, 32 })
 	p := netns.XDPPair(t, pairDefault)

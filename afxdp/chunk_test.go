@@ -14,8 +14,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestSingleOwner breaks the rules of ownership one by one: with Check each is
-// a panic that tells the chunk's history, without it a count and no more.
+// TestSingleOwner breaks each rule of ownership. With Check the queue must panic with
+// the chunk's history. Without Check it must only count.
 func TestSingleOwner(t *testing.T) {
 	type queue = *fake
 	take := func(q queue) port.Frame {
@@ -72,7 +72,7 @@ func TestSingleOwner(t *testing.T) {
 	}
 }
 
-// TestBytesOfAFrameNotHeld: looking counts as use.
+// TestBytesOfAFrameNotHeld checks that Bytes counts as a use of the frame.
 func TestBytesOfAFrameNotHeld(t *testing.T) {
 	q := newFake(t, small)
 	defer q.close(t)
@@ -84,7 +84,7 @@ func TestBytesOfAFrameNotHeld(t *testing.T) {
 	}
 }
 
-// TestBadDescriptors: a descriptor that the kernel cannot have meant is refused.
+// TestBadDescriptors checks that invalid descriptors from the kernel are refused.
 func TestBadDescriptors(t *testing.T) {
 	c := small
 	c.Check = false
@@ -97,11 +97,11 @@ func TestBadDescriptors(t *testing.T) {
 	q.Receive(nil)
 	addr, _ := q.fill.Next()
 	bad := []unix.XDPDesc{
-		{Addr: q.size, Len: 60},                                      // behind the region
-		{Addr: ^uint64(0) - 100, Len: 60},                            // before it
+		{Addr: q.size, Len: 60},                                      // after the region
+		{Addr: ^uint64(0) - 100, Len: 60},                            // before the region
 		{Addr: uint64(c.RxFrames) * uint64(q.cfg.FrameSize), Len: 1}, // a transmit chunk
 		{Addr: addr + 256, Len: q.cfg.FrameSize - 255},               // beyond the chunk
-		{Addr: uint64(35) << q.shift, Len: 60},                       // a chunk it does not have (32 fit its ring)
+		{Addr: uint64(35) << q.shift, Len: 60},                       // a chunk that the kernel does not own (its ring has 32)
 	}
 	for _, d := range bad {
 		q.rx.Put(d)
@@ -117,7 +117,7 @@ func TestBadDescriptors(t *testing.T) {
 	}
 }
 
-// TestInFlight: InFlight reaps completions itself.
+// TestInFlight checks that InFlight reaps completions itself.
 func TestInFlight(t *testing.T) {
 	q := newFake(t, small)
 	defer q.close(t)
@@ -134,7 +134,8 @@ func TestInFlight(t *testing.T) {
 	}
 }
 
-// TestNapsAreShortWhileACompletionIsAwaited: nothing else would end the sleep.
+// TestNapsAreShortWhileACompletionIsAwaited checks the limit of the sleep, because a
+// completion does not end a poll.
 func TestNapsAreShortWhileACompletionIsAwaited(t *testing.T) {
 	q := newFake(t, small)
 	defer q.close(t)
@@ -160,7 +161,7 @@ func TestNapsAreShortWhileACompletionIsAwaited(t *testing.T) {
 	expect("all are back", probeEvery)
 }
 
-// TestRegionUsedAgain: nothing of an earlier queue is left in it.
+// TestRegionUsedAgain checks that a region contains no records of an earlier queue.
 func TestRegionUsedAgain(t *testing.T) {
 	a, err := NewArena(1 << 16)
 	rig.Must(t, err)
@@ -185,8 +186,7 @@ func TestRegionUsedAgain(t *testing.T) {
 	rig.Must(t, release())
 }
 
-// TestViews checks what Bytes and Record show, at every place where a packet
-// may begin.
+// TestViews checks Bytes and Record for every offset at which a packet may begin.
 func TestViews(t *testing.T) {
 	q := newFake(t, small)
 	defer q.close(t)
@@ -218,19 +218,19 @@ func TestViews(t *testing.T) {
 			t.Errorf("at %d: record not wiped: %x", at, r)
 		}
 	}
-	f := port.Frame{Addr: q.base + q.size, Len: 64} // another queue's, the arena goes on
+	f := port.Frame{Addr: q.base + q.size, Len: 64} // a frame of another queue of the arena
 	if b := q.Bytes(f); len(b) != 64 || cap(b) != int(size) {
 		t.Errorf("another queue's frame: %d octets, capacity %d", len(b), cap(b))
 	}
 }
 
-// pool plays random calls, of engine and kernel, against a model of the owner of
-// each chunk. The queue's own checks are on; the model has its own.
+// pool makes random calls as engine and as kernel, and compares them with a model of
+// the owner of each chunk. The queue's own checks are on.
 type pool struct {
 	*fake
 	rxHeld []port.Frame          // received, not recycled
 	txHeld map[uint64]port.Frame // taken, not freed, by chunk address
-	flying map[uint64]byte       // sent, not completed: what is in the chunk
+	flying map[uint64]byte       // sent, not completed: contents of the chunk
 	ringed []unix.XDPDesc        // consumed by the kernel, not completed
 	stamp  byte
 }
@@ -266,7 +266,7 @@ func (p *pool) recycle(t *rapid.T) {
 	p.Recycle(some)
 }
 
-// arrive has the kernel fill chunks, and checks that no record is left in them.
+// arrive fills chunks as the kernel does, and checks that they contain no old record.
 func (p *pool) arrive(t *rapid.T) {
 	for range rapid.IntRange(1, 10).Draw(t, "packets") {
 		if p.rx.Room(1) == 0 {
@@ -301,7 +301,8 @@ func (p *pool) take(t *rapid.T) {
 	}
 }
 
-// held is the frames held in the order of their addresses, in flight or not.
+// held returns the held frames in the order of their addresses, either those in flight
+// or the others.
 func (p *pool) held(flying bool) (some []port.Frame) {
 	for i := range p.cfg.TxFrames {
 		c := p.memory(p.cfg.RxFrames + i)
@@ -344,7 +345,8 @@ func (p *pool) free(t *rapid.T) {
 	}
 }
 
-// transmit has the kernel take descriptors and give some back, in any order.
+// transmit takes descriptors as the kernel does, and completes some of them in any
+// order.
 func (p *pool) transmit(t *rapid.T) {
 	p.ringed = append(p.ringed, p.consume(rapid.IntRange(0, 12).Draw(t, "descriptors"))...)
 	for range rapid.IntRange(0, len(p.ringed)).Draw(t, "completions") {
@@ -361,7 +363,7 @@ func (p *pool) transmit(t *rapid.T) {
 	p.Room()
 }
 
-// whole checks that every chunk is where the model has it.
+// whole checks that every chunk has the owner that the model has.
 func (p *pool) whole(t *rapid.T) {
 	out := 0
 	for i := range p.cfg.TxFrames {

@@ -99,7 +99,7 @@ func TestArena(t *testing.T) {
 	}
 }
 
-// TestRegionClaims: Open refuses a bad region before it calls the kernel.
+// TestRegionClaims checks that Open refuses a bad region before it calls the kernel.
 func TestRegionClaims(t *testing.T) {
 	c := afxdp.Config{IfName: "lo", Ifindex: 1, RxFrames: 8, TxFrames: 8}
 	a, r := newRegion(t, c)
@@ -116,7 +116,7 @@ func TestRegionClaims(t *testing.T) {
 	}
 }
 
-// TestLimits: what is promised fits.
+// TestLimits checks Limits and Info of a queue against its configuration.
 func TestLimits(t *testing.T) {
 	p := netns.XDPPair(t, pairDefault)
 	q := openIn(t, p, 0, scant)

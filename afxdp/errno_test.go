@@ -10,15 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestErrnoRows holds the table against what the queue does about each row:
-// the second column is observed, not looked up.
+// TestErrnoRows compares the table of actions with the queue's behaviour. The test
+// observes the behaviour for each row.
 func TestErrnoRows(t *testing.T) {
 	for _, row := range []struct {
 		call  call
 		errno unix.Errno
 		want  string
 	}{
-		{sendCopy, 0, "stalled"}, // no error and nothing moved: the queue's number is beyond the device's
+		{sendCopy, 0, "stalled"}, // success without progress: the device has fewer transmit queues
 		{sendCopy, unix.EINTR, "again at once"},
 		{sendCopy, unix.EAGAIN, "stalled"},
 		{sendCopy, unix.ENOBUFS, "stalled"},
@@ -41,7 +41,7 @@ func TestErrnoRows(t *testing.T) {
 		{recv, unix.EAGAIN, ""},
 		{recv, unix.EBUSY, ""},
 		{recv, unix.ENOBUFS, ""},
-		{recv, unix.ENETDOWN, ""}, // no reason to stop waiting
+		{recv, unix.ENETDOWN, ""}, // the queue goes on waiting
 		{recv, unix.ENXIO, "gone"},
 		{recv, unix.EOPNOTSUPP, "error"},
 	} {
@@ -53,7 +53,7 @@ func TestErrnoRows(t *testing.T) {
 	}
 }
 
-// observe has one system call answer errno and says what came of it.
+// observe lets one system call return errno and describes the effect.
 func observe(t *testing.T, c call, errno unix.Errno) (what string) {
 	f := newFake(t, small)
 	defer f.close(t)
@@ -125,8 +125,8 @@ func TestBindRows(t *testing.T) {
 	}
 }
 
-// TestFlushGoesOnWhileThereIsProgress plays a kernel that stops for every
-// reason in turn, each after having taken some.
+// TestFlushGoesOnWhileThereIsProgress plays a kernel that stops for every reason in
+// turn. Each time it has taken some descriptors before.
 func TestFlushGoesOnWhileThereIsProgress(t *testing.T) {
 	f := newFake(t, small)
 	defer f.close(t)
@@ -158,7 +158,7 @@ func TestFlushGoesOnWhileThereIsProgress(t *testing.T) {
 	}
 }
 
-// TestFlushAfterLinkDown: what was queued leaves when the link is back.
+// TestFlushAfterLinkDown checks that queued frames leave when the link is up again.
 func TestFlushAfterLinkDown(t *testing.T) {
 	f := newFake(t, small)
 	defer f.close(t)

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fake is a queue whose rings lie on the heap, with the test as the kernel.
+// fake is a queue with its rings on the heap. The test plays the kernel.
 type fake struct {
 	*Queue
 	arena *Arena
@@ -17,7 +17,7 @@ type fake struct {
 	rx    ring.Producer[unix.XDPDesc]
 	tx    ring.Consumer[unix.XDPDesc]
 
-	// answers are what the next system calls return, each after act, if any.
+	// answers are the results of the next system calls. Each call runs its act first.
 	answers []answer
 	calls   []uintptr
 }
@@ -37,7 +37,7 @@ func newFake(t rig.T, c Config) *fake {
 	rig.Must(t, f.resolve())
 	f.arena, err = NewArena(3 * c.regionSize())
 	rig.Must(t, err)
-	// The region begins somewhere within the arena, so that offsets differ.
+	// The region does not begin at the start of the arena, so that the offsets differ.
 	_, err = f.arena.Cut(c.regionSize())
 	rig.Must(t, err)
 	r, err := f.arena.Cut(c.regionSize())
@@ -49,7 +49,7 @@ func newFake(t rig.T, c Config) *fake {
 	comp := ring.OnHeap[uint64](int(c.CompRing), start)
 	rx := ring.OnHeap[unix.XDPDesc](int(c.RxRing), start)
 	tx := ring.OnHeap[unix.XDPDesc](int(c.TxRing), start)
-	tx.Flags.Store(ring.NeedWakeup) // as in copy mode, always
+	tx.Flags.Store(ring.NeedWakeup) // always set, as in copy mode
 	f.Queue.fill, f.fill = ends(t, fill)
 	f.comp, f.Queue.comp = ends(t, comp)
 	f.rx, f.Queue.rx = ends(t, rx)
@@ -76,7 +76,7 @@ func (f *fake) answer(nr uintptr) unix.Errno {
 	return a.errno
 }
 
-// consume lets the kernel take n descriptors from the transmit ring.
+// consume takes n descriptors from the transmit ring as the kernel does.
 func (f *fake) consume(n int) (got []unix.XDPDesc) {
 	for range n {
 		d, ok := f.tx.Next()
@@ -89,7 +89,7 @@ func (f *fake) consume(n int) (got []unix.XDPDesc) {
 	return got
 }
 
-// complete lets it give addresses back.
+// complete puts addresses into the completion ring as the kernel does.
 func (f *fake) complete(addrs ...uint64) {
 	for _, a := range addrs {
 		f.comp.Put(a)
@@ -97,8 +97,7 @@ func (f *fake) complete(addrs ...uint64) {
 	f.comp.Publish()
 }
 
-// deliver fills the next chunk with a packet of n octets that begins at offset
-// at in it.
+// deliver fills the next chunk with a packet of n octets at offset at.
 func (f *fake) deliver(at, n uint32) (unix.XDPDesc, bool) {
 	addr, ok := f.fill.Next()
 	if !ok {
@@ -120,7 +119,7 @@ func ends[T any](t rig.T, m ring.Memory[T]) (p ring.Producer[T], c ring.Consumer
 	return p, c
 }
 
-// small is a configuration whose pools and rings run out soon.
+// small is a configuration with pools and rings that run out soon.
 var small = Config{RxFrames: 40, TxFrames: 48, RxRing: 32, TxRing: 32, FillRing: 32, CompRing: 64, Check: true}
 
 func panics(t *testing.T, f func()) (said string) {

@@ -2,8 +2,8 @@ package afxdp
 
 import "testing"
 
-// TestFillLevel: in copy mode the kernel has few chunks, and gets twice as many
-// each time that it has used them all up.
+// TestFillLevel checks that the kernel has few chunks in copy mode. Their number
+// doubles each time the kernel has used all of them.
 func TestFillLevel(t *testing.T) {
 	f := newFake(t, Config{RxFrames: 4096})
 	defer f.close(t)
@@ -17,11 +17,11 @@ func TestFillLevel(t *testing.T) {
 		f.fill.Release()
 	}
 	for _, c := range []struct{ use, want int }{
-		{0, 512},     // to begin with
-		{100, 512},   // what was used is replaced
-		{511, 512},   // all but one: enough
-		{512, 1024},  // all: too few
-		{1024, 1949}, // 2048, but no more are left
+		{0, 512},     // at the start
+		{100, 512},   // used chunks are replaced
+		{511, 512},   // all but one were used: enough
+		{512, 1024},  // all were used: too few
+		{1024, 1949}, // 2048 are wanted, but only these are left
 	} {
 		use(c.use)
 		f.refill()
@@ -31,7 +31,7 @@ func TestFillLevel(t *testing.T) {
 	}
 }
 
-// TestFillLevelZeroCopy: a driver that fills the chunks itself gets all.
+// TestFillLevelZeroCopy checks that the driver gets all chunks in zero-copy mode.
 func TestFillLevelZeroCopy(t *testing.T) {
 	f := newFake(t, Config{RxFrames: 2000})
 	defer f.close(t)

@@ -15,13 +15,13 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// steering is a program on one end that redirects everything to sockets.
+// steering is a program on one end that redirects all packets to sockets.
 type steering struct {
 	socks *ebpf.Map
 }
 
-// steer loads and attaches the program on one side. With record it writes a
-// record of the mark's octets in front of every packet.
+// steer loads the program and attaches it to one side. With record, the program writes
+// a record in front of every packet.
 func steer(t testing.TB, p *pair.Pair, side pair.Side, record bool) steering {
 	t.Helper()
 	socks, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.XSKMap, KeySize: 4, ValueSize: 4, MaxEntries: 8})
@@ -34,7 +34,7 @@ func steer(t testing.TB, p *pair.Pair, side pair.Side, record bool) steering {
 	code = append(code,
 		asm.LoadMem(asm.R2, asm.R6, 16, asm.Word), // rx_queue_index
 		asm.LoadMapPtr(asm.R1, socks.FD()),
-		asm.Mov.Imm(asm.R3, 2), // no socket: XDP_PASS
+		asm.Mov.Imm(asm.R3, 2), // verdict if there is no socket: XDP_PASS
 		asm.FnRedirectMap.Call(),
 		asm.Return(),
 	)
@@ -53,10 +53,10 @@ func steer(t testing.TB, p *pair.Pair, side pair.Side, record bool) steering {
 	return steering{socks}
 }
 
-// mark stands in the first and last word of a record.
+// mark is the first and the last word of a record.
 const mark = 0x7374616720746167
 
-// writeRecord makes room for a record and writes mark into its ends.
+// writeRecord makes room for a record and writes mark to both of its ends.
 func writeRecord() asm.Instructions {
 	return asm.Instructions{
 		asm.Mov.Reg(asm.R1, asm.R6),
@@ -79,14 +79,14 @@ func (s steering) to(t testing.TB, queue uint32, fd int) {
 	rig.Must(t, s.socks.Put(queue, uint32(fd)))
 }
 
-// openIn opens a queue on one side over a new region of a new arena.
+// openIn opens a queue on one side over a region of a new arena.
 func openIn(t testing.TB, p *pair.Pair, side pair.Side, c afxdp.Config) *afxdp.Queue {
 	t.Helper()
 	a, r := newRegion(t, c)
 	q, err := tryOpen(p, side, c, r)
 	rig.Must(t, err)
 	t.Cleanup(func() { rig.Must(t, q.Close()) })
-	rig.Must(t, a.Close()) // the queue keeps it
+	rig.Must(t, a.Close()) // the queue keeps the arena
 	return q
 }
 
@@ -112,16 +112,16 @@ func tryOpen(p *pair.Pair, side pair.Side, c afxdp.Config, r *afxdp.Region) (q *
 	return q, err
 }
 
-// The frames of these tests: Ethernet with a local EtherType, so that nothing
-// else on the cable is taken for one, a number, and octets that follow from it.
+// The frames of these tests have an EtherType for local experiments, a number, and a
+// pattern that depends on the number. No other traffic has this EtherType.
 const (
-	etherType = 0x88b5 // IEEE 802, local experimental
+	etherType = 0x88b5 // IEEE 802: local experimental
 	numberAt  = 14
 	bodyAt    = 22
 	leastLen  = bodyAt
 )
 
-// pattern is long enough for any body at any offset.
+// pattern is long enough for every body at every offset.
 var pattern = func() []byte {
 	b := make([]byte, 256+8192)
 	for i := range b {
@@ -135,7 +135,7 @@ func body(number uint64, n int) []byte {
 	return pattern[at : at+n]
 }
 
-// write makes b the frame of that number.
+// write fills b with the frame of that number.
 func write(b []byte, number uint64) {
 	copy(b, "\xff\xff\xff\xff\xff\xff\x02stag!")
 	binary.BigEndian.PutUint16(b[12:], etherType)
@@ -157,20 +157,21 @@ func read(b []byte) (number uint64, ours bool, err error) {
 	return number, true, nil
 }
 
-// sizeOf is how long the frame of that number is: every size up to limit.
+// sizeOf returns the length of the frame of that number. Successive numbers have every
+// size up to limit.
 func sizeOf(number uint64, limit int) int {
 	return leastLen + int(number*2654435761>>3)%(limit-leastLen+1)
 }
 
-// transmit sends the frames from on, at most n, as far as frames and ring
-// allow, and reports how many it sent.
+// transmit sends at most n frames, from number from on, as far as frames and ring
+// allow. It returns how many it sent.
 func transmit(q *afxdp.Queue, from uint64, n int, size func(uint64) int) (int, error) {
 	var lent [64]port.Frame
 	got := q.Take(lent[:min(n, len(lent))])
 	for i := range got {
 		f := &lent[i]
 		length := size(from + uint64(i))
-		// As an engine does, partly in front of Addr.
+		// An engine also writes partly in front of Addr.
 		f.Addr -= min(port.Headroom, uint64(length/2))
 		f.Len = uint32(length)
 		write(q.Bytes(*f), from+uint64(i))
@@ -180,7 +181,8 @@ func transmit(q *afxdp.Queue, from uint64, n int, size func(uint64) int) (int, e
 	return sent, q.Flush()
 }
 
-// receive takes what has arrived and hands the numbers of our frames to seen.
+// receive takes the arrived frames and calls seen with the numbers of these tests'
+// frames.
 func receive(q *afxdp.Queue, seen func(uint64) error) (int, error) {
 	var got [64]port.Frame
 	n := q.Receive(got[:])
@@ -196,8 +198,8 @@ func receive(q *afxdp.Queue, seen func(uint64) error) (int, error) {
 	return n, errors.Join(errs...)
 }
 
-// rising checks that numbers only go up, and counts them: frames may be lost on
-// a veth pair, but neither doubled nor reordered.
+// rising checks that the numbers only go up, and counts them. A veth pair may lose
+// frames, but must not double or reorder them.
 type rising struct {
 	next  uint64
 	count int

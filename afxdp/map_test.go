@@ -8,8 +8,8 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// TestRingAt: offsets that do not fit the mapping are refused, the others are
-// where they say.
+// TestRingAt checks that offsets outside the mapping are refused, and that other
+// offsets are used as given.
 func TestRingAt(t *testing.T) {
 	mem := make([]byte, 4096)
 	good := unix.XDPRingOffset{Producer: 0, Consumer: 64, Flags: 128, Desc: 192}

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestAgainstPacketSocket moves frames of every size between our queue and a
-// packet socket of the kernel, both ways.
+// TestAgainstPacketSocket moves frames of every size between a Queue and a packet
+// socket of the kernel, in both directions.
 func TestAgainstPacketSocket(t *testing.T) {
 	const mtu, total = 3506, 10_000
 	p := netns.XDPPair(t, pair.Config{MTU: mtu})

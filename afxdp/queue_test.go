@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// scant is a configuration in which everything runs out and wraps soon.
+// scant is a configuration in which pools and rings run out and wrap soon.
 var scant = afxdp.Config{RxFrames: 64, TxFrames: 48, RxRing: 32, TxRing: 32, FillRing: 64, CompRing: 64}
 
-// TestBothWays moves frames of all sizes between two of our queues in both
-// directions at once, with pools and rings that run out all the time.
+// TestBothWays moves frames of all sizes between two Queues in both directions at the
+// same time. Pools and rings run out all the time.
 func TestBothWays(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -51,7 +51,7 @@ func TestBothWays(t *testing.T) {
 	}
 }
 
-// settle waits until nothing is under way any more.
+// settle waits until no frame is in flight.
 func settle(t *testing.T, ends ...*end) {
 	t.Helper()
 	for _, e := range ends {
@@ -75,8 +75,8 @@ func settle(t *testing.T, ends ...*end) {
 	}
 }
 
-// accounted checks that the counters explain every frame from far to e. They
-// may count more: the kernel sends some of its own.
+// accounted checks that the counters explain every frame from far to e. The counters
+// may be higher, because the kernel sends frames of its own.
 func accounted(t *testing.T, e, far *end) {
 	t.Helper()
 	s, err := e.q.Stats()
@@ -93,10 +93,10 @@ func accounted(t *testing.T, e, far *end) {
 	}
 }
 
-// end is a queue with what it has sent and seen.
+// end is a queue with the numbers of the frames that it has sent and received.
 type end struct {
 	q     *afxdp.Queue
-	limit int // octets in a frame
+	limit int // octets of the longest frame
 	sent  uint64
 	got   rising
 }
@@ -110,7 +110,7 @@ func (e *end) step() error {
 	return err
 }
 
-// TestNothingIsLostAtEase: one frame at a time must arrive, every one.
+// TestNothingIsLostAtEase sends one frame at a time. Every frame must arrive.
 func TestNothingIsLostAtEase(t *testing.T) {
 	p := netns.XDPPair(t, pair.Config{MTU: 3506})
 	s := steer(t, p, pair.B, false)
@@ -134,7 +134,8 @@ func TestNothingIsLostAtEase(t *testing.T) {
 	}
 }
 
-// TestRecord: the record is where the packet begins, and is wiped.
+// TestRecord checks that the record is directly in front of the packet, and that
+// Recycle wipes it.
 func TestRecord(t *testing.T) {
 	p := netns.XDPPair(t, pair.Config{})
 	s := steer(t, p, pair.B, true)
@@ -162,8 +163,8 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// TestTxPoolExhausted: frames that the caller holds do not come back by
-// transmission, the others do.
+// TestTxPoolExhausted checks that transmission does not return frames that the caller
+// holds, and returns all others.
 func TestTxPoolExhausted(t *testing.T) {
 	p := netns.XDPPair(t, pair.Config{})
 	steer(t, p, pair.B, false)
@@ -197,7 +198,7 @@ func TestTxPoolExhausted(t *testing.T) {
 	if n := q.Take(all[48:]); n != 0 {
 		t.Fatalf("%d frames although the caller holds all", n)
 	}
-	// A segment is sent again from the same frame.
+	// The same frame is sent again, as a segment is.
 	if n := q.Send(all[:2]); n != 2 || !q.InFlight(all[0]) {
 		t.Fatalf("%d frames sent again", n)
 	}
@@ -210,8 +211,8 @@ func TestTxPoolExhausted(t *testing.T) {
 	})
 }
 
-// TestRxPoolExhausted: while the caller holds every chunk the kernel drops and
-// counts; afterwards it goes on.
+// TestRxPoolExhausted checks that the kernel drops and counts frames while the caller
+// holds every chunk. Afterwards frames arrive again.
 func TestRxPoolExhausted(t *testing.T) {
 	p := netns.XDPPair(t, pair.Config{})
 	s := steer(t, p, pair.B, false)
@@ -258,7 +259,7 @@ func TestRxPoolExhausted(t *testing.T) {
 	})
 }
 
-// TestLinkDownAndUp, our own end: the error says so, and passes.
+// TestLinkDownAndUp checks the error while the queue's own end is down.
 func TestLinkDownAndUp(t *testing.T) {
 	p := netns.XDPPair(t, pair.Config{})
 	s := steer(t, p, pair.B, false)
@@ -298,12 +299,12 @@ func TestLinkDownAndUp(t *testing.T) {
 	}
 }
 
-// TestInterfaceRemoved: every way to notice says the same.
+// TestInterfaceRemoved checks that every method reports the removal with ErrGone.
 func TestInterfaceRemoved(t *testing.T) {
 	p := netns.XDPPair(t, pair.Config{})
 	q := openIn(t, p, pair.A, scant)
 	waited := make(chan error)
-	go func() { // the queue's goroutine, while it sleeps
+	go func() { // the queue's goroutine, which is asleep
 		waited <- q.Wait(-1)
 	}()
 	rig.Must(t, p.Close())
@@ -321,7 +322,7 @@ func TestInterfaceRemoved(t *testing.T) {
 	rig.Must(t, q.Close())
 }
 
-// TestQueues: frames of one queue can be read through the other.
+// TestQueues checks that a queue can read the frames of another queue.
 func TestQueues(t *testing.T) {
 	p := netns.XDPPair(t, pair.Config{Queues: 2})
 	size, err := scant.RegionSize()
@@ -348,7 +349,7 @@ func TestQueues(t *testing.T) {
 	}
 	rig.Must(t, a.Close())
 	rig.Must(t, q[0].Close())
-	if n, ours, err := read(q[1].Bytes(f[0])); n != 42 || !ours || err != nil { // the last one keeps the arena
+	if n, ours, err := read(q[1].Bytes(f[0])); n != 42 || !ours || err != nil { // the open queue keeps the arena
 		t.Errorf("after the other's end: %d %v %v", n, ours, err)
 	}
 	rig.Must(t, q[1].Close())
@@ -368,7 +369,7 @@ func TestHundredCycles(t *testing.T) {
 		if _, err := transmit(peer, uint64(i), 1, func(uint64) int { return 60 }); err != nil {
 			t.Fatal(err)
 		}
-		if i%10 == 0 { // the queue works, with frames held and in flight at the end
+		if i%10 == 0 { // uses the queue, and leaves frames held and in flight
 			var got rising
 			rig.Eventually(t, "a frame arrives", func() bool {
 				_, err := receive(q, got.see)
@@ -433,7 +434,7 @@ func with(c afxdp.Config, change func(*afxdp.Config)) afxdp.Config {
 	return c
 }
 
-// TestClosed: a closed queue is empty, and harmless.
+// TestClosed checks that the methods of a closed queue return nothing and do no harm.
 func TestClosed(t *testing.T) {
 	p := netns.XDPPair(t, pair.Config{})
 	q := openIn(t, p, pair.A, scant)
@@ -457,7 +458,7 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// TestNoAllocation: the data path allocates nothing.
+// TestNoAllocation checks that the data path does not allocate.
 func TestNoAllocation(t *testing.T) {
 	p := netns.XDPPair(t, pair.Config{})
 	s := steer(t, p, pair.B, true)

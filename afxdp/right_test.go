@@ -31,7 +31,7 @@ func without(t *testing.T, capability int, f func() error) error {
 	return err
 }
 
-// TestMissingRights: each error says what to do about it.
+// TestMissingRights checks that each error says what to do.
 func TestMissingRights(t *testing.T) {
 	p := netns.XDPPair(t, pairDefault)
 	var limit unix.Rlimit
@@ -65,6 +65,6 @@ func TestMissingRights(t *testing.T) {
 			t.Errorf("without capability %d: %v", c.capability, err)
 		}
 	}
-	// Nothing is left behind: the queue opens at once.
+	// The failed attempts have left nothing behind: the queue opens at once.
 	openIn(t, p, pair.A, scant)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// returns fails when f does not return.
+// returns fails the test if f does not return.
 func returns(t *testing.T, what string, f func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -32,7 +32,7 @@ func TestWakeBeforeWait(t *testing.T) {
 		q.Wake()
 		returns(t, "Wait after Wake", func() { rig.Must(t, q.Wait(-1)) })
 	}
-	// Two rings of the bell were one; the next Wait has to sleep.
+	// Two calls of ring counted as one, so the next Wait must sleep.
 	begin := time.Now()
 	rig.Must(t, q.Wait(5*time.Millisecond))
 	if slept := time.Since(begin); slept < 4*time.Millisecond {
@@ -40,8 +40,8 @@ func TestWakeBeforeWait(t *testing.T) {
 	}
 }
 
-// TestNoWakeIsLost posts one item at a time, from several goroutines; the next
-// comes only after the last was seen, so one lost Wake stops everything.
+// TestNoWakeIsLost posts one item at a time, from several goroutines. The next item
+// follows only after the last was seen. A lost Wake therefore stops the test.
 func TestNoWakeIsLost(t *testing.T) {
 	p := netns.XDPPair(t, pair.Config{})
 	q := openIn(t, p, pair.A, scant)
@@ -99,8 +99,8 @@ func TestWaitReturnsForFrames(t *testing.T) {
 	}
 }
 
-// TestWaitEndsAShortage: a caller that found neither frames nor room is woken
-// when they are back.
+// TestWaitEndsAShortage checks that a caller without frames or room wakes up when they
+// are available again.
 func TestWaitEndsAShortage(t *testing.T) {
 	p := netns.XDPPair(t, pair.Config{})
 	steer(t, p, pair.B, false)
@@ -115,14 +115,14 @@ func TestWaitEndsAShortage(t *testing.T) {
 		sent := q.Send(lent[:n])
 		q.Free(lent[:n])
 		number += uint64(sent)
-		// No Flush: in copy mode Wait has to transmit.
+		// The test does not call Flush, so Wait must transmit in copy mode.
 		if sent == 0 {
 			returns(t, "Wait for room", func() { rig.Must(t, q.Wait(-1)) })
 		}
 	}
 }
 
-// TestWaitTransmits: a frame leaves although the test does not call Flush.
+// TestWaitTransmits checks that a frame leaves although the test does not call Flush.
 func TestWaitTransmits(t *testing.T) {
 	p := netns.XDPPair(t, pair.Config{})
 	s := steer(t, p, pair.B, false)

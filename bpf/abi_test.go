@@ -14,7 +14,7 @@ import (
 	"github.com/stag-rdma/stag/offload/port"
 )
 
-// types are the types that the C compiler wrote into the object.
+// types returns the BTF types that the C compiler wrote into the object.
 func types(t *testing.T) *btf.Spec {
 	t.Helper()
 	spec, err := Spec()
@@ -24,8 +24,8 @@ func types(t *testing.T) *btf.Spec {
 	return spec.Types
 }
 
-// layout is a structure's size and the offset of each field, in octets, by
-// its name in lower case without underscores.
+// layout is the size of a structure and the offset of each field, in octets. The field
+// names are in lower case without underscores.
 type layout struct {
 	size   uint32
 	fields map[string]uint32
@@ -55,7 +55,7 @@ func layoutInGo(v any) layout {
 		f := rt.Field(i)
 		name := plain(f.Name)
 		if name == "id" {
-			name = "flow" // a Flow's ID is its flow number
+			name = "flow" // the C field of Flow.ID is flow
 		}
 		l.fields[name] = uint32(f.Offset)
 	}

@@ -6,9 +6,9 @@ import (
 	"github.com/stag-rdma/stag/test/packet"
 )
 
-// BenchmarkSteer measures the program alone, without the kernel's work for its
-// verdict, for a packet of a flow and for a packet of no flow. All but the first
-// few packets of the flow have no room for another record in front of them.
+// BenchmarkSteer measures the program without the kernel's work for its verdict. One
+// packet has a flow, and one has none. Only the first few packets of the flow have room
+// for another record in front of them.
 func BenchmarkSteer(b *testing.B) {
 	p := standard(b)
 	payload := make([]byte, 1448)

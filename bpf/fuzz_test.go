@@ -10,9 +10,9 @@ import (
 	"github.com/stag-rdma/stag/test/packet"
 )
 
-// FuzzSteer gives the program any frame. It checks that one reason is counted, that
-// the verdict belongs to the reason, that the packet is unchanged, and that only a
-// packet of a flow is steered, with a record that matches the frame.
+// FuzzSteer gives the program any frame. It checks that one reason is counted, that the
+// verdict suits the reason, and that the packet is unchanged. It also checks that only
+// a packet of a flow is steered, with a record that matches the frame.
 func FuzzSteer(f *testing.F) {
 	b := standard(f)
 	for _, frame := range [][]byte{
@@ -30,7 +30,7 @@ func FuzzSteer(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		if len(frame) < 14 || len(frame) > 9000 {
-			return // the kernel runs no program on such
+			return // the kernel accepts no such frame in a test run
 		}
 		b := &bench{t, b.prog, b.maps}
 		verdict, record, out, why, err := b.run(frame, 0)
@@ -53,8 +53,8 @@ func FuzzSteer(f *testing.F) {
 	})
 }
 
-// checkRecord demands that a record agrees with the engine's parser: neither the
-// engine nor the kernel would handle a steered segment that the engine refuses.
+// checkRecord checks that a record agrees with the engine's parser. The engine must
+// accept every steered segment, because the kernel does not get it.
 func checkRecord(t *testing.T, frame, record []byte) {
 	t.Helper()
 	r, ok := bpf.ParseRecord(record)

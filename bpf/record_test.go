@@ -8,7 +8,7 @@ import (
 	"github.com/stag-rdma/stag/test/packet"
 )
 
-// want is what a record must say. stag counts only with FlagFPDU.
+// want holds the expected fields of a record. stag is compared only with FlagFPDU.
 type want struct {
 	id    bpf.FlowID
 	kind  bpf.Kind

@@ -15,14 +15,14 @@ import (
 	"github.com/stag-rdma/stag/test/packet"
 )
 
-// The verdicts of a program (enum xdp_action).
+// These are the verdicts of a program (enum xdp_action).
 const (
 	drop     = 1
 	pass     = 2
 	redirect = 4
 )
 
-// bench is the program in the kernel, attached to nothing.
+// bench is the loaded program, attached to no interface.
 type bench struct {
 	t    testing.TB
 	prog *ebpf.Program
@@ -46,7 +46,7 @@ func newBench(t testing.TB) *bench {
 	return &bench{t: t, prog: coll.Programs[bpf.Program], maps: coll.Maps}
 }
 
-// orphanWait sets how long the flows of an engine that is gone are kept.
+// orphanWait sets how long the program keeps the flows of a dead engine.
 func (b *bench) orphanWait(d time.Duration) {
 	b.t.Helper()
 	if err := b.maps[bpf.MapOptions].Put(uint32(0), bpf.Options{OrphanWait: uint64(d)}); err != nil {
@@ -69,7 +69,8 @@ func (b *bench) plugAt(queue uint32) {
 	}
 }
 
-// live puts a socket into the slot of a lane: the program takes its engine for alive.
+// live puts a socket into the slot of a lane, so that the program takes the lane's
+// engine for alive.
 func (b *bench) live(lane uint32) {
 	b.t.Helper()
 	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
@@ -82,7 +83,8 @@ func (b *bench) live(lane uint32) {
 	}
 }
 
-// flow enters a flow between two ends, as packets that arrive have them.
+// flow inserts a flow. remote and local are the addresses as arriving packets have
+// them.
 func (b *bench) flow(remote, local string, vlan uint16, f bpf.Flow) {
 	b.t.Helper()
 	key, err := bpf.NewFlowKey(netip.MustParseAddrPort(remote), netip.MustParseAddrPort(local), vlan)
@@ -94,7 +96,7 @@ func (b *bench) flow(remote, local string, vlan uint16, f bpf.Flow) {
 	}
 }
 
-// counts is every reason's count, over all processors.
+// counts returns the count of each reason over all processors.
 func (b *bench) counts() (sum [bpf.Reasons]uint64) {
 	b.t.Helper()
 	for why := range sum {
@@ -109,12 +111,12 @@ func (b *bench) counts() (sum [bpf.Reasons]uint64) {
 	return sum
 }
 
-// meta is struct xdp_md. Test runs count its offsets from the metadata.
+// meta is struct xdp_md. In test runs its offsets count from the start of the metadata.
 type meta struct{ Data, DataEnd, DataMeta, IngressIfindex, RxQueueIndex, EgressIfindex uint32 }
 
-// run gives the program a frame behind front octets of metadata that are there
-// already, and returns the verdict, the metadata and the packet afterwards, and
-// the one reason that was counted.
+// run gives the program a frame with front octets of metadata in front of it. It
+// returns the verdict, the metadata and the packet after the run, and the one counted
+// reason.
 func (b *bench) run(frame []byte, front int) (verdict uint32, record, out []byte, why bpf.Reason, err error) {
 	b.t.Helper()
 	before := b.counts()
@@ -131,8 +133,8 @@ func (b *bench) run(frame []byte, front int) (verdict uint32, record, out []byte
 	return verdict, opts.DataOut[:after.Data], opts.DataOut[after.Data:], b.counted(before), nil
 }
 
-// counted is the one reason whose count is one higher than before; anything
-// else is a failure.
+// counted returns the one reason whose count is one higher than before. It fails the
+// test if the counts differ in any other way.
 func (b *bench) counted(before [bpf.Reasons]uint64) bpf.Reason {
 	b.t.Helper()
 	var why []bpf.Reason
@@ -148,11 +150,11 @@ func (b *bench) counted(before [bpf.Reasons]uint64) bpf.Reason {
 	return why[0]
 }
 
-// crowded runs a frame with so much metadata in front of it that there is no
-// room for a record.
+// crowded runs a frame with so much metadata in front of it that there is no room for a
+// record.
 func (b *bench) crowded(frame []byte) (verdict uint32, why bpf.Reason) {
 	b.t.Helper()
-	// The most that the kernel allows: it was 32 octets once, and is more now.
+	// Find the largest size that the kernel allows. It was 32 octets in old kernels.
 	for front := 252; front >= 32; front -= 4 {
 		verdict, record, _, why, err := b.run(frame, front)
 		if errors.Is(err, unix.EINVAL) {
@@ -170,7 +172,7 @@ func (b *bench) crowded(frame []byte) (verdict uint32, why bpf.Reason) {
 	return 0, 0
 }
 
-// fpdu is the beginning of an FPDU: length, DDP and RDMAP control octets, STag,
+// fpdu returns the beginning of an FPDU: length, DDP and RDMAP control octets, STag,
 // offset, and some payload.
 func fpdu(length uint16, ddp, rdmap byte, stag uint32) []byte {
 	b := binary.BigEndian.AppendUint16(nil, length)
@@ -180,7 +182,7 @@ func fpdu(length uint16, ddp, rdmap byte, stag uint32) []byte {
 	return append(b, "payload."...)
 }
 
-// ours is a segment that the local end sent to the peer of the default tuple.
+// ours returns a segment that the local end of the default tuple sent.
 func ours(v6 bool) packet.TCP {
 	src, dst := packet.Our4, packet.Peer4
 	if v6 {

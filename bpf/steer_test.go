@@ -13,7 +13,7 @@ import (
 	"github.com/stag-rdma/stag/test/packet"
 )
 
-// The flows that every table test has, by kind.
+// These are the flows of every table test, by kind.
 var (
 	idRDMA  = bpf.NewFlowID(0x12345, 0xabc)
 	idISCSI = bpf.NewFlowID(7, 1)
@@ -31,11 +31,11 @@ func standard(t testing.TB) *bench {
 	return b
 }
 
-// to4 and to6 are segments of the flows of kind RDMA.
+// to4 and to6 return segments of the flows of kind RDMA.
 func to4(p packet.TCP) []byte { return p.Bytes() }
 func to6(p packet.TCP) []byte { p.V6 = true; return p.Bytes() }
 
-// patch sets octets of a frame.
+// patch returns a copy of a frame with some octets replaced.
 func patch(frame []byte, at int, with ...byte) []byte {
 	frame = bytes.Clone(frame)
 	copy(frame[at:], with)
@@ -110,12 +110,12 @@ func TestPassed(t *testing.T) {
 	}
 }
 
-// TestCutOff cuts a packet of a known flow at every octet, and demands that it
-// passes and that the header which is not there gets the blame.
+// TestCutOff cuts a packet of a known flow at every octet. It checks that the program
+// passes the packet and counts the header that is cut off.
 func TestCutOff(t *testing.T) {
 	b := standard(t)
 	type bounds []struct {
-		end int // of the header, octets
+		end int // end of the header, in octets
 		why bpf.Reason
 	}
 	too4 := packet.TooBig{Quote: ours(false).Bytes()}.Bytes()
@@ -138,7 +138,7 @@ func TestCutOff(t *testing.T) {
 			}
 			verdict, _, _, why, err := b.run(c.frame[:n], 0)
 			if n < 14 && errors.Is(err, unix.EINVAL) {
-				continue // most kernels give a program no such frame
+				continue // most kernels accept no such frame in a test run
 			}
 			if err != nil {
 				t.Fatalf("%s cut to %d octets: %v", name, n, err)
@@ -150,15 +150,15 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// TestShortBehindIP cuts packets at every octet behind the IP header, with an
-// IP length that says so.
+// TestShortBehindIP cuts packets at every octet after the IP header and adapts the IP
+// length.
 func TestShortBehindIP(t *testing.T) {
 	b := standard(t)
 	too4, too6 := packet.TooBig{Quote: ours(false).Bytes()}, packet.TooBig{IP: packet.IP{V6: true}, Quote: ours(true).Bytes(), Cut: 48}
 	for name, c := range map[string]struct {
 		frame  []byte
-		l4     int // where the header behind IP begins
-		length int // where the IP length is, which counts from octet from
+		l4     int // offset of the header after IP
+		length int // offset of the IP length, which counts from octet from
 		from   int
 		why    bpf.Reason
 	}{
@@ -179,9 +179,9 @@ func TestShortBehindIP(t *testing.T) {
 			}
 		}
 	}
-	// A header that says it has options which the frame has no room for is
-	// too long for the IP length first; only the frame may end early when the
-	// rest is in fragments that the program cannot see.
+	// The header claims options that the frame has no room for. The check of the IP
+	// length therefore fails first. Only a frame whose rest is in fragments may end
+	// early.
 	verdict, _, _, why, err := b.run(patch(to4(packet.TCP{}), 46, 0x60), 0)
 	if err != nil || verdict != pass || why != bpf.BadTCP {
 		t.Errorf("options that are not there: verdict %d for %v, %v", verdict, why, err)
@@ -209,8 +209,8 @@ func TestEmptySlotDrops(t *testing.T) {
 	}
 }
 
-// TestOrphanIsGivenUp: a flow whose engine is gone is dropped for a while, and
-// then it is the kernel's, which resets the peer.
+// TestOrphanIsGivenUp checks that the program drops packets of a flow whose engine is
+// dead for a while. Then it passes them to the kernel, which resets the peer.
 func TestOrphanIsGivenUp(t *testing.T) {
 	for name, frame := range map[string][]byte{
 		"segment": to4(packet.TCP{}),
@@ -238,8 +238,9 @@ func TestOrphanIsGivenUp(t *testing.T) {
 	}
 }
 
-// TestLivingEngineKeepsItsFlows: a queue without a socket loses packets, but not the
-// flows of an engine that lives, be its lane one of this port or of another.
+// TestLivingEngineKeepsItsFlows checks that a queue without a socket loses packets, but
+// not the flows of a living engine. The engine's lane may be on this port or on
+// another.
 func TestLivingEngineKeepsItsFlows(t *testing.T) {
 	for _, lane := range []uint16{2, 77, bpf.Lanes - 1} {
 		b := newBench(t)
@@ -255,8 +256,8 @@ func TestLivingEngineKeepsItsFlows(t *testing.T) {
 	}
 }
 
-// TestOwnerThatCannotBe: a flow entry with an owner beyond all lanes is one whose
-// engine is gone.
+// TestOwnerThatCannotBe checks that a flow with an impossible owner counts as a flow of
+// a dead engine.
 func TestOwnerThatCannotBe(t *testing.T) {
 	for _, lane := range []uint16{bpf.Lanes, 0xfffe, bpf.NoOwner} {
 		b := newBench(t)
@@ -270,8 +271,8 @@ func TestOwnerThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestFlowOfAnotherPort: a segment is steered to the socket of the queue where it
-// arrives, and its record names the lane that owns the flow.
+// TestFlowOfAnotherPort checks that a segment goes to the socket of the queue where it
+// arrives. The record names the lane that owns the flow.
 func TestFlowOfAnotherPort(t *testing.T) {
 	b := newBench(t)
 	b.plug()
@@ -292,8 +293,8 @@ func TestNoRoomForRecord(t *testing.T) {
 	}
 }
 
-// TestTooLong: a packet that is longer than its flow's sockets take is dropped.
-// Every other packet is steered or passed, in any number of fragments.
+// TestTooLong checks that a packet that is longer than its flow's sockets take is
+// dropped. Every other packet is steered or passed, in any number of fragments.
 func TestTooLong(t *testing.T) {
 	b := newBench(t)
 	b.plug()

@@ -11,8 +11,8 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// TestLoadAgain: what is loaded as asked for is left as it is, and tuned where
-// that is asked for now. The unload puts everything back.
+// TestLoadAgain checks that a program that suits the options stays unchanged, and that
+// LoadAgain sets the wanted settings. The unload restores everything.
 func TestLoadAgain(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)

@@ -38,7 +38,7 @@ func TestClaimExcludes(t *testing.T) {
 	_, err := loader.NewClaim(a, 0)
 	rig.Says(t, err, loader.ErrQueueBusy, fmt.Sprintf("%s queue 0 is in use by pid %d", a.Port, os.Getpid()))
 	mustClaim(t, a, 1) // another queue
-	mustClaim(t, b, 0) // another namespace, the same index perhaps
+	mustClaim(t, b, 0) // another namespace, perhaps with the same index
 	for range 2 {
 		if err := c.Close(); err != nil {
 			t.Fatal(err)
@@ -70,7 +70,7 @@ func TestClaimOfAnotherProcessThatDies(t *testing.T) {
 	}
 }
 
-// TestClaimRace has many try for one queue, again and again: there is never
+// TestClaimRace lets many goroutines claim one queue repeatedly. There must never be
 // more than one owner.
 func TestClaimRace(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
@@ -106,8 +106,8 @@ func TestClaimRace(t *testing.T) {
 	}
 }
 
-// TestClaimed: a claim is of the process that holds it and of that one's user, of
-// no interface but its own, and ends with the process.
+// TestClaimed checks that a claim belongs to one process, its user and one interface.
+// The claim ends with the process.
 func TestClaimed(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	l := lookup(t, p, pair.A)
@@ -130,5 +130,5 @@ func TestClaimed(t *testing.T) {
 	if loader.Claimed(l.Netns, l.PortIndex, pid, uid) {
 		t.Error("a dead process has the claim")
 	}
-	loader.SweepClaims() // its file, for the tests that count what is left
+	loader.SweepClaims() // removes the file, because other tests count what is left
 }

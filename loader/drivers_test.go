@@ -7,7 +7,7 @@ import (
 	"github.com/stag-rdma/stag/loader"
 )
 
-// TestDrivers: every row is for one driver, and a quirk comes with what to do about it.
+// TestDrivers checks that each driver has one row, and that every quirk has a remedy.
 func TestDrivers(t *testing.T) {
 	seen := map[string]bool{}
 	for _, d := range loader.Drivers() {
@@ -28,7 +28,8 @@ func TestDrivers(t *testing.T) {
 	}
 }
 
-// TestLongestByDriver: the chunk limits a frame, and in native mode the driver may, too.
+// TestLongestByDriver checks that the chunk limits a frame, and that in native mode the
+// driver may limit it, too.
 func TestLongestByDriver(t *testing.T) {
 	for _, c := range []struct {
 		driver  string

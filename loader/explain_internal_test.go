@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestExplainAttach covers what drivers answer that no link of a test does.
+// TestExplainAttach covers errors of drivers that the tests' links never return.
 func TestExplainAttach(t *testing.T) {
-	n := &Net{} // none of these asks the kernel again
+	n := &Net{} // these errors need no request to the kernel
 	l := Link{Name: "eth1", Port: "eth1", Driver: "foo", PortMTU: 9000, RxQueues: 2}
 	for _, row := range []struct {
 		errno unix.Errno

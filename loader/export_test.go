@@ -13,5 +13,5 @@ func ReadSetting(link, name string) (string, error) {
 	return knobs[name].get(e, link)
 }
 
-// SetLoadStep has f told what a load has done.
+// SetLoadStep lets f run after each step of a load.
 func SetLoadStep(f func(string)) { loadStep = f }

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Everybody who asks while an answer is being found shares the next one, which is
-// begun after they have asked.
+// All callers that ask while a search is running share the next answer. Its search
+// begins after they have asked.
 func TestFreshIsShared(t *testing.T) {
 	began, release := make(chan struct{}), make(chan struct{})
 	var asked atomic.Int32
@@ -45,7 +45,7 @@ func TestFreshIsShared(t *testing.T) {
 		}
 	}
 	waiters.Wait()
-	// Idle again, it remembers nothing.
+	// With no caller waiting, Fresh remembers nothing.
 	waiters.Go(func() { want(3) })
 	<-began
 	release <- struct{}{}

@@ -36,7 +36,7 @@ func instanceIn(t *testing.T, p *pair.Pair, side pair.Side) (found loader.Instan
 	return found
 }
 
-// onePort demands that the instance can be read and has one interface.
+// onePort checks that the instance can be read and has one interface.
 func onePort(t *testing.T, i loader.Instance) loader.PinnedPort {
 	t.Helper()
 	if i.Err != nil || len(i.Ports) != 1 {
@@ -78,8 +78,8 @@ func TestInstances(t *testing.T) {
 	c.Close()
 }
 
-// TestInstanceOfDeadProcess: entries of a process that ended are told from
-// those of one that got its pid later.
+// TestInstanceOfDeadProcess checks that the flows of an ended process are not taken for
+// flows of a process that got the same pid later.
 func TestInstanceOfDeadProcess(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)
@@ -88,7 +88,7 @@ func TestInstanceOfDeadProcess(t *testing.T) {
 	o.kill(t)
 	for i, f := range []bpf.Flow{
 		{ID: 1, PID: uint32(o.Process.Pid)},
-		{ID: 2, PID: uint32(os.Getpid()), Created: 1}, // we began after that
+		{ID: 2, PID: uint32(os.Getpid()), Created: 1}, // this process began after that time
 		{ID: 3},
 	} {
 		if err := s.Insert(key(t, fmt.Sprintf("192.0.2.2:%d", 40000+i), "192.0.2.1:4420"), f); err != nil {
@@ -112,7 +112,7 @@ func TestInstanceMovedRenamedGone(t *testing.T) {
 	if got := onePort(t, instanceIn(t, p, pair.A)); got.Name != "renamed0" || got.ProgID != id {
 		t.Errorf("renamed: %+v", got)
 	}
-	// This thread's namespace is another, and the pair's have no process.
+	// This thread is in another namespace, and the pair's namespaces have no process.
 	if i, err := loader.ReadInstance(instance); err != nil || onePort(t, i).Found || onePort(t, i).Stale != "" {
 		t.Errorf("from elsewhere: %+v, %v", i, err)
 	}

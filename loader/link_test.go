@@ -39,7 +39,7 @@ func TestLookupLink(t *testing.T) {
 
 func TestNetStaysInItsNamespace(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
-	n := openNet(t, p, pair.A) // and used from here, outside
+	n := openNet(t, p, pair.A) // used from outside the namespace from here on
 	if _, err := n.LookupLink(p.Ends[pair.A].Name); err != nil {
 		t.Error(err)
 	}

@@ -34,8 +34,8 @@ func key(t *testing.T, remote, local string) bpf.FlowKey {
 	return k
 }
 
-// knock has side B's kernel try to connect to port on side A, and returns what
-// came of it within a moment.
+// knock connects from side B's kernel to port on side A. It returns the error after a
+// short time at most.
 func knock(t *testing.T, p *pair.Pair, port uint16) (err error) {
 	t.Helper()
 	netns.In(t, p, pair.B, func() error {
@@ -50,8 +50,8 @@ func knock(t *testing.T, p *pair.Pair, port uint16) (err error) {
 	return err
 }
 
-// TestSteersToSocket loads on a real link, with a socket that is not ours, and
-// has a real kernel send.
+// TestSteersToSocket loads on a real link and lets a real kernel send. The socket is
+// that of another library.
 func TestSteersToSocket(t *testing.T) {
 	for _, mode := range []loader.Mode{loader.Native, loader.Generic} {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -60,7 +60,7 @@ func TestSteersToSocket(t *testing.T) {
 			if s.Mode() != mode || s.ProgID() == 0 || s.Queues() != 1 {
 				t.Errorf("mode %v, program %d, %d queues", s.Mode(), s.ProgID(), s.Queues())
 			}
-			// No flow: the kernel answers that nobody listens.
+			// Without a flow the kernel refuses the connection.
 			if err := knock(t, p, 4420); !errors.Is(err, unix.ECONNREFUSED) {
 				t.Errorf("without a flow: %v, want a refusal", err)
 			}
@@ -69,7 +69,7 @@ func TestSteersToSocket(t *testing.T) {
 			if err := s.Insert(k, bpf.Flow{ID: id, Kind: bpf.KindRDMA, State: bpf.Park, Owner: bpf.NoOwner}); err != nil {
 				t.Fatal(err)
 			}
-			// A flow without a socket: silence.
+			// With a flow but without a socket nothing answers.
 			if err := knock(t, p, 4420); !os.IsTimeout(err) {
 				t.Errorf("with a flow and no socket: %v, want silence", err)
 			}
@@ -116,8 +116,8 @@ func openSocket(t *testing.T, p *pair.Pair) *xdp.Socket {
 	return sock
 }
 
-// checkArrived demands that a SYN of the flow has arrived, with its record
-// where the driver has room for one.
+// checkArrived checks that a SYN of the flow has arrived. It also checks the record if
+// the driver has room for one.
 func checkArrived(t *testing.T, sock *xdp.Socket, id bpf.FlowID) {
 	t.Helper()
 	got, _, err := sock.Poll(1000)
@@ -175,7 +175,7 @@ func TestFlowEntries(t *testing.T) {
 	}
 	_, err = s.Lookup(b)
 	rig.Says(t, err, loader.ErrNoFlow)
-	// The room of removed flows is there again.
+	// The removed flows have freed their room.
 	if err := s.Insert(c, bpf.Flow{}); err != nil {
 		t.Error(err)
 	}
@@ -218,7 +218,8 @@ func TestCloseLeavesNothing(t *testing.T) {
 	}
 }
 
-// gone reports that a program has left the kernel, which takes it a moment.
+// gone reports whether a program has left the kernel. The kernel needs a moment for
+// that.
 func gone(id uint32) bool {
 	for range 200 {
 		prog, err := ebpf.NewProgramFromID(ebpf.ProgramID(id))
@@ -244,7 +245,7 @@ func TestNoLink(t *testing.T) {
 func TestNoNative(t *testing.T) {
 	need.XDP(t)
 	p := netns.Pair(t, pair.Config{})
-	// The loopback's MTU would be the first objection.
+	// Otherwise the loopback's MTU would be the first error.
 	netns.In(t, p, pair.A, func() error { return setMTU("lo", 1500) })
 	_, err := load(p, loader.Options{Link: "lo"})
 	rig.Says(t, err, loader.ErrNoNative, "lo", "generic")
@@ -256,7 +257,7 @@ func TestNoNative(t *testing.T) {
 	s.Close()
 }
 
-// TestLongest: whatever the MTU, what reaches a socket is in one piece.
+// TestLongest checks at several MTUs that a socket gets each packet in one piece.
 func TestLongest(t *testing.T) {
 	need.XDP(t)
 	for _, c := range []struct{ mtu, chunk, native, generic int }{
@@ -306,7 +307,7 @@ func TestNoPermission(t *testing.T) {
 	}
 }
 
-// foreign attaches a program to side A that is not ours.
+// foreign attaches a program to side A that is not stag's.
 func foreign(t *testing.T, p *pair.Pair) {
 	t.Helper()
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
@@ -353,11 +354,11 @@ func TestSecondLoadOfAnotherProcessThatDies(t *testing.T) {
 	_, err := load(p, loader.Options{})
 	rig.Says(t, err, loader.ErrAlreadyLoaded, fmt.Sprintf("pid %d", o.Process.Pid))
 	o.kill(t)
-	mustLoad(t, p, loader.Options{}) // nothing stays attached
+	mustLoad(t, p, loader.Options{}) // no program has stayed attached
 }
 
-// TestConcurrentFlows has many goroutines enter and remove flows while others
-// list them and read the counters.
+// TestConcurrentFlows lets many goroutines insert and delete flows while others list
+// the flows and read the counters.
 func TestConcurrentFlows(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	s := mustLoad(t, p, loader.Options{MaxFlows: 1024})

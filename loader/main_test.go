@@ -20,13 +20,13 @@ import (
 	"github.com/stag-rdma/stag/test/need"
 )
 
-// Variables that turn this test program into something else.
+// These variables turn this test program into another program.
 const (
-	helperVariable = "STAG_TEST_HELPER" // what to do as another process
-	linkVariable   = "STAG_TEST_LINK"   // which interface to do it with
+	helperVariable = "STAG_TEST_HELPER" // name of the helper to run
+	linkVariable   = "STAG_TEST_LINK"   // name of the helper's interface
 )
 
-// TestMain gives the tests mounts of their own, or is another process for them.
+// TestMain gives the tests their own mounts, or runs a helper process for them.
 func TestMain(m *testing.M) {
 	if what := os.Getenv(helperVariable); what != "" {
 		helper(what, os.Getenv(linkVariable))
@@ -35,8 +35,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// helper is what another process does: it says one line and then waits to be
-// killed, or ends when there is nothing to wait for.
+// helper is the main function of a helper process. It prints one line. Then it waits to
+// be killed, or ends if there is nothing to wait for.
 func helper(what, name string) {
 	var err error
 	if step, ok := strings.CutPrefix(what, "load until "); ok {
@@ -50,7 +50,7 @@ func helper(what, name string) {
 		os.Exit(0)
 	}
 	switch what {
-	case "stay": // in the namespace, and nothing else
+	case "stay": // only stay in the namespace
 	case "load":
 		_, err = loader.Load(loader.Options{Link: name})
 	case "load pinned":
@@ -110,7 +110,7 @@ func helper(what, name string) {
 		os.Exit(0)
 	}
 	fmt.Println("ready")
-	bufio.NewReader(os.Stdin).ReadByte() // until killed, or the parent is gone
+	bufio.NewReader(os.Stdin).ReadByte() // until this process is killed or its parent ends
 	os.Exit(0)
 }
 
@@ -138,16 +138,16 @@ func ownLane(name string) error {
 	return s.Insert(bpf.FlowKey{Family: 4}, bpf.Flow{ID: 1, Kind: bpf.KindRDMA, State: bpf.Live, Owner: lanes.Slot(0), PID: noPID})
 }
 
-// inMounts gives the calling thread a file system of its own.
+// inMounts mounts a new file system for the calling thread.
 func inMounts(kind, at string) error {
 	runtime.LockOSThread()
 	return errors.Join(unix.Unshare(unix.CLONE_NEWNS|unix.CLONE_FS), unix.Mount(kind, at, kind, 0, ""))
 }
 
-// dropCapabilities takes from every thread what loading needs. Called before
-// anything else, while other threads only wait.
+// dropCapabilities removes the capabilities for loading from every thread. It must be
+// called first, while all other threads only wait.
 func dropCapabilities() {
-	runtime.LockOSThread() // capabilities are a thread's
+	runtime.LockOSThread() // capabilities belong to a thread
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	err := unix.Capget(&header, &data[0])
@@ -163,13 +163,13 @@ func dropCapabilities() {
 	}
 }
 
-// other is another process in side's namespace.
+// other is a helper process in side's namespace.
 type other struct {
 	*exec.Cmd
-	said string // its first line
+	said string // first line of the output
 }
 
-// dies runs a helper for side A's interface that is killed.
+// dies runs a helper for side A's interface and kills it.
 func dies(t *testing.T, p *pair.Pair, what string) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
@@ -185,8 +185,8 @@ func dies(t *testing.T, p *pair.Pair, what string) {
 	}
 }
 
-// startOther starts a helper for side's interface and returns when it has said
-// its line.
+// startOther starts a helper for side's interface and returns when the helper has
+// printed its line.
 func startOther(t *testing.T, p *pair.Pair, side pair.Side, what string) *other {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
@@ -219,7 +219,7 @@ func startOther(t *testing.T, p *pair.Pair, side pair.Side, what string) *other 
 	return &other{cmd, strings.TrimSpace(said)}
 }
 
-// kill ends the process as nothing can prevent.
+// kill kills the process with SIGKILL.
 func (o *other) kill(t *testing.T) {
 	t.Helper()
 	if err := o.Process.Signal(unix.SIGKILL); err != nil {
@@ -228,13 +228,13 @@ func (o *other) kill(t *testing.T) {
 	o.Wait()
 }
 
-// load loads for side A's interface.
+// load loads the program for side A's interface.
 func load(p *pair.Pair, o loader.Options) (s *loader.Steering, err error) {
 	if o.Link == "" {
 		o.Link = p.Ends[pair.A].Name
 	}
 	if o.OrphanWait == 0 {
-		o.OrphanWait = time.Hour // tests make flows that no engine has
+		o.OrphanWait = time.Hour // tests insert flows without an engine
 	}
 	err = p.Do(pair.A, func() (err error) {
 		s, err = loader.Load(o)

@@ -13,7 +13,7 @@ import (
 	"github.com/stag-rdma/stag/test/netns"
 )
 
-// where names the network namespace of the calling thread.
+// where identifies the network namespace of the calling thread.
 func where(t *testing.T) string {
 	t.Helper()
 	name, err := os.Readlink("/proc/thread-self/ns/net")
@@ -23,7 +23,7 @@ func where(t *testing.T) string {
 	return name
 }
 
-// currentNamespace is closed when the test ends.
+// currentNamespace returns the current namespace, which is closed when the test ends.
 func currentNamespace(t *testing.T) *loader.Namespace {
 	t.Helper()
 	n, err := loader.CurrentNamespace()
@@ -34,8 +34,8 @@ func currentNamespace(t *testing.T) *loader.Namespace {
 	return n
 }
 
-// TestNamespaceHere: where the thread is in the namespace already, Do needs no
-// right. Any user runs this.
+// TestNamespaceHere checks that Do needs no right if the thread is in the namespace
+// already. Any user can run this test.
 func TestNamespaceHere(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -61,8 +61,8 @@ func TestNamespaceHere(t *testing.T) {
 	}
 }
 
-// TestNamespaceElsewhere: f runs in the namespace, from whichever goroutine,
-// its sockets stay there, and the thread comes back, whatever f does.
+// TestNamespaceElsewhere checks that f runs in the namespace, whichever goroutine calls
+// Do. The sockets of f stay there, and the thread always returns.
 func TestNamespaceElsewhere(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	var n *loader.Namespace
@@ -94,7 +94,7 @@ func TestNamespaceElsewhere(t *testing.T) {
 		return err
 	})
 	if err != nil {
-		t.Fatal(err) // there is no such address elsewhere
+		t.Fatal(err) // the address exists only in the namespace
 	}
 	defer l.Close()
 	netns.In(t, p, pair.B, func() error {
@@ -106,7 +106,7 @@ func TestNamespaceElsewhere(t *testing.T) {
 	})
 }
 
-// do runs something in n, which ends in an error or a panic.
+// do runs a function in n that returns an error or panics.
 func do(t *testing.T, n *loader.Namespace, there string, panics bool) {
 	want := errors.New("f's own")
 	defer func() {
@@ -128,8 +128,8 @@ func do(t *testing.T, n *loader.Namespace, there string, panics bool) {
 	}
 }
 
-// TestNamespaceNotPermitted: who may not enter is told what it takes, and what
-// is closed is no namespace any more.
+// TestNamespaceNotPermitted checks the error for a user without the right to enter, and
+// the error for a closed Namespace.
 func TestNamespaceNotPermitted(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	var n *loader.Namespace

@@ -16,8 +16,8 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// instance is where these tests pin. TestMain has mounted a BPF file system
-// that only they see.
+// instance is the directory of the tests' pins. TestMain has mounted a BPF file system
+// that only these tests see.
 const instance = "/sys/fs/bpf/stag/test"
 
 func adopt(p *pair.Pair) (s *loader.Steering, err error) {
@@ -28,7 +28,8 @@ func adopt(p *pair.Pair) (s *loader.Steering, err error) {
 	return s, err
 }
 
-// unloadAfter keeps a test that fails from spoiling the next.
+// unloadAfter unloads at the end of the test, so that a failed test does not disturb
+// the next.
 func unloadAfter(t *testing.T) {
 	t.Cleanup(func() { loader.Unload(loader.UnloadOptions{Instance: instance, Force: true}) })
 }
@@ -51,7 +52,8 @@ func TestPinnedStays(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// Nobody has it open, and the flow is still not the kernel's.
+	// No process has the program open. The kernel still does not get the flow's
+	// packets.
 	if err := knock(t, p, 4420); !os.IsTimeout(err) {
 		t.Errorf("pinned, with a flow: %v, want silence", err)
 	}
@@ -142,7 +144,7 @@ func TestLayoutMismatch(t *testing.T) {
 	otherLayout(t)
 	_, err := adopt(p)
 	rig.Says(t, err, loader.ErrLayout, "version 77", fmt.Sprintf("version %d", bpf.Version), "stag unload --force --instance test")
-	// Another interface of the same instance.
+	// Load another interface of the same instance.
 	err = p.Do(pair.B, func() error {
 		_, err := loader.Load(loader.Options{Link: p.Ends[pair.B].Name, Pin: instance})
 		return err
@@ -150,7 +152,7 @@ func TestLayoutMismatch(t *testing.T) {
 	rig.Says(t, err, loader.ErrLayout, "version 77", fmt.Sprintf("version %d", bpf.Version))
 }
 
-// otherLayout makes the instance one of another version.
+// otherLayout gives the instance another layout version.
 func otherLayout(t *testing.T) {
 	t.Helper()
 	m, err := ebpf.LoadPinnedMap(instance+"/config", nil)
@@ -213,7 +215,7 @@ func TestPinElsewhere(t *testing.T) {
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Errorf("a directory was made all the same: %v", err)
 	}
-	mustLoad(t, p, loader.Options{}) // and nothing stayed attached
+	mustLoad(t, p, loader.Options{}) // no program has stayed attached
 }
 
 func TestNothingPinned(t *testing.T) {

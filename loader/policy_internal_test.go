@@ -8,7 +8,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// TestPoliced: the first policy that covers the packets decides.
+// TestPoliced checks that the first policy that covers the packets decides.
 func TestPoliced(t *testing.T) {
 	src, dst := netip.MustParseAddrPort("192.0.2.1:1000"), netip.MustParseAddrPort("192.0.2.2:2000")
 	block := func(s string) *net.IPNet {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Many who ask at once are answered by one question.
+// Many callers that ask at the same time share one question.
 func TestRecentAsksOnce(t *testing.T) {
 	var r Recent[int, string]
 	var asked atomic.Int32
@@ -28,7 +28,8 @@ func TestRecentAsksOnce(t *testing.T) {
 	}
 	close(hold)
 	wg.Wait()
-	// More than one only if the machine stood still for a whole moment.
+	// More than one question is possible only if the machine stood still for longer
+	// than recency.
 	if n := asked.Load(); n < 1 || n > 99 {
 		t.Errorf("asked %d times for 100", n)
 	}
@@ -45,7 +46,7 @@ func TestRecentForgetsErrors(t *testing.T) {
 	}
 }
 
-// Who waits for somebody that gives up asks for itself.
+// A caller that waits for another caller's question asks again if that caller gives up.
 func TestRecentOutlivesWhoGaveUp(t *testing.T) {
 	var r Recent[int, int]
 	asking, give := make(chan struct{}), make(chan struct{})
@@ -70,7 +71,7 @@ func TestRecentOutlivesWhoGaveUp(t *testing.T) {
 	wg.Wait()
 }
 
-// Who waits can give up as well.
+// A waiting caller can give up, too.
 func TestRecentWaitEnds(t *testing.T) {
 	var r Recent[int, int]
 	asking, give := make(chan struct{}), make(chan struct{})

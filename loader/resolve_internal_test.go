@@ -8,7 +8,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// fakeLinks is a namespace's interfaces by index.
+// fakeLinks holds the interfaces of a namespace.
 type fakeLinks []netlink.Link
 
 func (f fakeLinks) LinkList() ([]netlink.Link, error) { return f, nil }
@@ -22,8 +22,7 @@ func (f fakeLinks) LinkByIndex(i int) (netlink.Link, error) {
 	return nil, errors.New("no such index")
 }
 
-// TestResolvePort covers what not every kernel can make: VLAN interfaces and
-// bonds.
+// TestResolvePort covers VLAN interfaces and bonds, which not every kernel can make.
 func TestResolvePort(t *testing.T) {
 	attrs := func(name string, index, parent, master int) netlink.LinkAttrs {
 		a := netlink.NewLinkAttrs()
@@ -55,7 +54,7 @@ func TestResolvePort(t *testing.T) {
 		says string
 	}{
 		{eth0, "eth0", 0, nil, ""},
-		{eth1, "eth1", 0, nil, ""}, // a member may be used
+		{eth1, "eth1", 0, nil, ""}, // a member of a bond is allowed
 		{eth0v100, "eth0", 100, nil, ""},
 		{double, "", 0, ErrVLANParent, "two tags"},
 		{orphan, "", 0, ErrVLANParent, "eth9.5"},

@@ -31,7 +31,7 @@ func TestResolve(t *testing.T) {
 		{b.V4.Addr(), netip.Addr{}},
 		{b.V4.Addr(), a.V4.Addr()},
 		{b.V6.Addr(), a.V6.Addr()},
-		{netip.AddrFrom16(b.V4.Addr().As16()), netip.Addr{}}, // mapped into IPv6
+		{netip.AddrFrom16(b.V4.Addr().As16()), netip.Addr{}}, // IPv4-mapped IPv6
 	} {
 		r, err := n.Resolve(t.Context(), loader.Query{Dst: c.dst, Src: c.src})
 		if err != nil {
@@ -127,8 +127,7 @@ func TestResolveByMark(t *testing.T) {
 	}
 }
 
-// A route through another interface than the one that the socket is bound to is
-// none.
+// A route through an interface other than the bound one does not count.
 func TestResolveByDevice(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	n := openNet(t, p, pair.A)
@@ -183,7 +182,7 @@ func TestResolveNobodyAnswers(t *testing.T) {
 	rig.Says(t, err, context.DeadlineExceeded)
 }
 
-// entry is side A's neighbour entry of ip.
+// entry returns side A's neighbour entry for ip.
 func entry(t *testing.T, p *pair.Pair, ip netip.Addr) (found netlink.Neigh) {
 	t.Helper()
 	netns.In(t, p, pair.A, func() error {
@@ -224,8 +223,8 @@ func TestKeepNeighbour(t *testing.T) {
 	}
 }
 
-// An address that nobody has asked for has no entry, and to let go of it makes
-// none.
+// An address that was never resolved has no entry. ReleaseNeighbour makes no entry for
+// it.
 func TestNoNeighbourEntry(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	n := openNet(t, p, pair.A)

@@ -16,7 +16,7 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// loadB loads for side B's interface.
+// loadB loads the program for side B's interface.
 func loadB(t *testing.T, p *pair.Pair, o loader.Options) (s *loader.Steering, err error) {
 	t.Helper()
 	o.Link = p.Ends[pair.B].Name
@@ -34,7 +34,7 @@ func loadB(t *testing.T, p *pair.Pair, o loader.Options) (s *loader.Steering, er
 	return s, err
 }
 
-// lookups demands that a flow is on both interfaces, or on none.
+// lookups checks that a flow is on all interfaces, or on none.
 func lookups(t *testing.T, k bpf.FlowKey, there bool, all ...*loader.Steering) {
 	t.Helper()
 	for _, s := range all {
@@ -44,8 +44,8 @@ func lookups(t *testing.T, k bpf.FlowKey, there bool, all ...*loader.Steering) {
 	}
 }
 
-// Two interfaces of an instance, and two of a process, read one map of flows; each
-// lists its own.
+// Two interfaces of an instance share one flow map, and so do two interfaces of a
+// process. Each interface lists its own flows.
 func TestInterfacesShareFlows(t *testing.T) {
 	for _, pinned := range []bool{true, false} {
 		t.Run(fmt.Sprintf("pinned %v", pinned), func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestInterfacesShareFlows(t *testing.T) {
 	}
 }
 
-// A private program of another process, or of another adapter, has flows of its own.
+// A private program of another process or of another adapter has its own flow map.
 func TestInterfacesOfTwoAdaptersShareNothing(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	a := mustLoad(t, p, loader.Options{})
@@ -108,8 +108,8 @@ func TestInterfacesOfTwoAdaptersShareNothing(t *testing.T) {
 	}
 }
 
-// The second interface of an instance has the room that the first one was loaded with,
-// or says so.
+// The second interface of an instance has the same room as the first. A load that asks
+// for another size fails.
 func TestRoomIsTheInstances(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)
@@ -121,8 +121,8 @@ func TestRoomIsTheInstances(t *testing.T) {
 	}
 }
 
-// A load that was killed does not say how many flows the next one has room for, on this
-// interface or on another one.
+// A killed load does not determine the room of the next load, on this interface or on
+// another.
 func TestRoomAfterKilledLoad(t *testing.T) {
 	for _, side := range []pair.Side{pair.A, pair.B} {
 		t.Run(side.String(), func(t *testing.T) {
@@ -148,8 +148,7 @@ func TestRoomAfterKilledLoad(t *testing.T) {
 	}
 }
 
-// A load over the pins of an unload that was killed removes the flows of the program that
-// was there.
+// A load over the pins of a killed unload removes the flows of the earlier program.
 func TestLoadOverKilledUnload(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)
@@ -169,7 +168,7 @@ func TestLoadOverKilledUnload(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if err := l.Detach(); err != nil { // the first thing that an unload does
+	if err := l.Detach(); err != nil { // the first step of an unload
 		t.Fatal(err)
 	}
 	again := mustLoad(t, p, loader.Options{Pin: instance})
@@ -177,8 +176,8 @@ func TestLoadOverKilledUnload(t *testing.T) {
 	lookups(t, ofB, true, again, b)
 }
 
-// Unloading one interface takes its flows out of the map that the other one goes on
-// reading, and leaves the other's.
+// The unload of one interface removes its flows from the shared map. It leaves the
+// flows of the other interface.
 func TestUnloadKeepsTheOthersFlows(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)
@@ -216,8 +215,8 @@ func TestUnloadKeepsTheOthersFlows(t *testing.T) {
 	unpinned(t)
 }
 
-// The adoption of one interface removes the flows that dead processes have left on all interfaces of the instance,
-// and leaves those of living processes.
+// The adoption of one interface removes the flows of dead processes on all interfaces
+// of the instance. It leaves the flows of living processes.
 func TestClearLeavesFlowsOfLivingProcesses(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	need.XDP(t)
@@ -249,8 +248,8 @@ func TestClearLeavesFlowsOfLivingProcesses(t *testing.T) {
 }
 
 // The adoption of one interface leaves the flows of an engine in a container on another
-// interface, although its pid means nothing here. When the engine has died, the next
-// adoption removes them.
+// interface, although the engine's pid means nothing here. When the engine has died,
+// the next adoption removes them.
 func TestClearLeavesFlowsOfContainers(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	need.XDP(t)
@@ -284,8 +283,8 @@ func TestClearLeavesFlowsOfContainers(t *testing.T) {
 	}
 }
 
-// The maps of a layout of another version are left alone, and the interface can still be
-// unloaded.
+// The unload leaves maps of another layout version unchanged, and still unloads the
+// interface.
 func TestUnloadOfAnotherLayout(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)

@@ -2,7 +2,7 @@ package loader
 
 import "testing"
 
-// TestEnter: every namespace that is found can be entered by a command.
+// TestEnter checks that every found namespace can be entered by its command.
 func TestEnter(t *testing.T) {
 	for name, want := range map[string]string{
 		"network namespace blue":           "nsenter --net=/run/netns/blue",
@@ -14,7 +14,7 @@ func TestEnter(t *testing.T) {
 	}
 }
 
-// TestLacking: a capability that nobody has heard of is missing.
+// TestLacking checks that an unknown capability counts as missing.
 func TestLacking(t *testing.T) {
 	if lack := Lacking("CAP_UNHEARD_OF"); len(lack) != 1 {
 		t.Errorf("lacking %q", lack)

@@ -8,7 +8,8 @@ import (
 	"github.com/stag-rdma/stag/test/netns"
 )
 
-// TestSpeed: a veth says 10 Gb/s; what has no link, or is not there, says nothing.
+// TestSpeed checks that a veth has 10 Gb/s, and that the speed is 0 for a loopback or a
+// missing interface.
 func TestSpeed(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	netns.In(t, p, pair.A, func() error {

@@ -17,8 +17,8 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// loadSides loads side A of n pairs as one instance, and gives each interface two flows of
-// nobody.
+// loadSides loads side A of n pairs as one instance. It gives each interface two flows
+// without an engine.
 func loadSides(t *testing.T, n int) (pairs []*pair.Pair, all []*loader.Steering) {
 	t.Helper()
 	unloadAfter(t)
@@ -36,8 +36,8 @@ func loadSides(t *testing.T, n int) (pairs []*pair.Pair, all []*loader.Steering)
 	return pairs, all
 }
 
-// loadFrozen does what loadSides does, and makes the kernel refuse every change of the
-// flow map.
+// loadFrozen does the same as loadSides, and makes the kernel refuse every change of
+// the flow map.
 func loadFrozen(t *testing.T, n int) (pairs []*pair.Pair, all []*loader.Steering) {
 	t.Helper()
 	pairs, all = loadSides(t, n)
@@ -64,8 +64,8 @@ func removeLink(t *testing.T, p *pair.Pair) {
 	})
 }
 
-// An interface whose flows cannot be removed from the map that others go on using is
-// unloaded all the same. The error names the interface, and is one line.
+// An interface is unloaded even if its flows cannot be removed from the shared map. The
+// error is one line and names the interface.
 func TestUnloadWithoutItsFlows(t *testing.T) {
 	pairs, all := loadFrozen(t, 2)
 	dir := portDir(all[0].Link())
@@ -85,7 +85,7 @@ func TestUnloadWithoutItsFlows(t *testing.T) {
 	}
 }
 
-// The unload of all interfaces removes the map, and need not change it.
+// The unload of all interfaces removes the flow map without changing it first.
 func TestUnloadOfAllChangesNoMap(t *testing.T) {
 	loadFrozen(t, 2)
 	done, err := loader.Unload(loader.UnloadOptions{Instance: instance})
@@ -95,8 +95,8 @@ func TestUnloadOfAllChangesNoMap(t *testing.T) {
 	unpinned(t)
 }
 
-// An interface that is gone and whose flows cannot be removed does not keep Sweep from
-// the others.
+// Sweep handles all interfaces, even if the flows of a deleted interface cannot be
+// removed.
 func TestSweepContinues(t *testing.T) {
 	pairs, all := loadFrozen(t, 3)
 	removeLink(t, pairs[0])
@@ -124,8 +124,8 @@ func TestSweepContinues(t *testing.T) {
 	}
 }
 
-// An interface that goes while Sweep removes what is left of another one takes nothing
-// away from a third one, which has its program.
+// An interface is deleted while Sweep removes the pins of another interface. Sweep must
+// not unload a third interface, which still has its program.
 func TestSweepKeepsTheLiving(t *testing.T) {
 	pairs, all := loadSides(t, 3)
 	removeLink(t, pairs[0])

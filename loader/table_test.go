@@ -28,8 +28,7 @@ func mustTable(t *testing.T, entries uint32, pin string) *loader.Table {
 	return table
 }
 
-// TestTableIsTheMap: what is written to the memory is what readers of the map
-// see.
+// TestTableIsTheMap checks that readers of the map see what is written to the memory.
 func TestTableIsTheMap(t *testing.T) {
 	for _, entries := range []uint32{64, 1 << 16} {
 		table := mustTable(t, entries, "")
@@ -91,7 +90,7 @@ func TestPinnedTable(t *testing.T) {
 		}
 		again.Close()
 	}
-	larger := mustTable(t, 256, instance) // nobody uses the other
+	larger := mustTable(t, 256, instance) // no process uses the old table
 	if larger.Entries() != 256 || larger.Memory()[64] != 0 {
 		t.Errorf("%d entries, octet 64 is %d", larger.Entries(), larger.Memory()[64])
 	}
@@ -107,7 +106,7 @@ func TestPinnedTable(t *testing.T) {
 	}
 }
 
-// TestPinnedTableOfAnotherLayout: the version guards the table too.
+// TestPinnedTableOfAnotherLayout checks that a table of another version is refused.
 func TestPinnedTableOfAnotherLayout(t *testing.T) {
 	need.Root(t)
 	t.Cleanup(func() { os.RemoveAll(instance) })
@@ -126,7 +125,8 @@ func TestPinnedTableOfAnotherLayout(t *testing.T) {
 	rig.Says(t, err, loader.ErrLayout, "version 77", fmt.Sprintf("version %d", bpf.Version))
 }
 
-// TestPinnedTableIsATable: something else under its name is not written to.
+// TestPinnedTableIsATable checks that NewTable does not write to another object under
+// the table's name.
 func TestPinnedTableIsATable(t *testing.T) {
 	need.Root(t)
 	for name, spec := range map[string]ebpf.MapSpec{
@@ -156,14 +156,15 @@ func TestPinnedTableIsATable(t *testing.T) {
 	}
 }
 
-// TestTableNotInABPFFS: nothing is made where nothing can be pinned.
+// TestTableNotInABPFFS checks the error for a directory outside a BPF file system.
 func TestTableNotInABPFFS(t *testing.T) {
 	need.Root(t)
 	_, err := loader.NewTable(64, t.TempDir()+"/x")
 	rig.Says(t, err, loader.ErrNoBPFFS)
 }
 
-// TestLoadMakesNoTable: the table is the adapter's, not one for each interface.
+// TestLoadMakesNoTable checks that a load makes no table. The adapter makes one for all
+// interfaces.
 func TestLoadMakesNoTable(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	s := mustLoad(t, p, loader.Options{})
@@ -177,7 +178,7 @@ func TestLoadMakesNoTable(t *testing.T) {
 	}
 }
 
-// mapsOpen is the names of the maps that this process has descriptors of.
+// mapsOpen returns the names of the maps that this process has open.
 func mapsOpen(t *testing.T) (names []string) {
 	t.Helper()
 	all, err := os.ReadDir("/proc/self/fdinfo")
@@ -187,7 +188,7 @@ func mapsOpen(t *testing.T) (names []string) {
 	for _, fd := range all {
 		text, err := os.ReadFile("/proc/self/fdinfo/" + fd.Name())
 		if err != nil {
-			continue // the descriptor of the directory, closed now
+			continue // the directory's own descriptor, which is closed now
 		}
 		_, rest, found := strings.Cut(string(text), "map_id:")
 		if !found {

@@ -9,7 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// TestTuning: what is set for which interface, and when.
+// TestTuning checks which settings are set for which interface, and when.
 func TestTuning(t *testing.T) {
 	eth := Link{Port: "eth0", PortIndex: 2, Driver: "ice"}
 	tagged, veth := eth, eth
@@ -52,7 +52,7 @@ func TestTuning(t *testing.T) {
 	}
 }
 
-// TestKnobsTurn: a driver that does not let go is noticed.
+// TestKnobsTurn checks that turn reports a driver that keeps the old value.
 func TestKnobsTurn(t *testing.T) {
 	stuck := knob{
 		func(ethtool, string) (string, error) { return on, nil },
@@ -66,8 +66,8 @@ func TestKnobsTurn(t *testing.T) {
 	}
 }
 
-// TestTagsHidden: a card that takes tags off is refused where they are needed; a
-// veth's other end writes them out.
+// TestTagsHidden checks that a NIC that removes VLAN tags is refused if the tags are
+// needed. A veth passes the tags on.
 func TestTagsHidden(t *testing.T) {
 	card := Link{Port: "eth0", Driver: "ice", VLAN: 100}
 	veth := Link{Port: "eth0", Driver: "veth", VLAN: 100}

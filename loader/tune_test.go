@@ -17,7 +17,8 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// gro and threaded read settings of side A's interface, whatever its name is.
+// gro returns the GRO setting of side A's interface, whatever its name is. threaded
+// returns the NAPI setting.
 func gro(t *testing.T, p *pair.Pair) (value string) {
 	t.Helper()
 	netns.In(t, p, pair.A, func() (err error) {
@@ -36,7 +37,8 @@ func threaded(t *testing.T, p *pair.Pair) (value string) {
 	return value
 }
 
-// linkOf is the name of side A's interface now. The calling thread is there.
+// linkOf returns the present name of side A's interface. The calling thread must be in
+// its namespace.
 func linkOf(t *testing.T, p *pair.Pair) string {
 	t.Helper()
 	l, err := netlink.LinkByIndex(p.Ends[pair.A].Index)
@@ -51,7 +53,7 @@ func setGRO(t *testing.T, p *pair.Pair, on bool) {
 	netns.In(t, p, pair.A, func() error { return loader.SetGRO(linkOf(t, p), on) })
 }
 
-// settingsFiles are the files of settings that loads have left.
+// settingsFiles returns the settings files that loads have left.
 func settingsFiles(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob(loader.RuntimeDir + "/settings-*")
@@ -61,7 +63,7 @@ func settingsFiles(t *testing.T) []string {
 	return files
 }
 
-// said demands that one of the changes is as text says.
+// said checks that one of the changes has this text.
 func said(t *testing.T, list []loader.Change, text string) {
 	t.Helper()
 	if !slices.ContainsFunc(list, func(c loader.Change) bool { return strings.Contains(c.String(), text) }) {
@@ -69,12 +71,12 @@ func said(t *testing.T, list []loader.Change, text string) {
 	}
 }
 
-// TestTune: NAPI of an interface in another namespace than /sys shows runs in
-// threads as long as stag is loaded.
+// TestTune checks that NAPI runs in threads while stag is loaded. /sys shows another
+// namespace than that of the interface.
 func TestTune(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)
-	setGRO(t, p, true) // a veth without it has no NAPI once the program is gone
+	setGRO(t, p, true) // without GRO a veth has no NAPI after the program is detached
 	s := mustLoad(t, p, loader.Options{Pin: instance, Tune: loader.TuneThroughput})
 	said(t, s.Tuned(), "threaded of "+s.Link().Port+": 0 -> 1  (")
 	if got := threaded(t, p); got != "1" {
@@ -97,8 +99,8 @@ func TestTune(t *testing.T) {
 	}
 }
 
-// TestTuneGeneric: what generic mode cannot work with is turned off, and on again
-// wherever the interface is then.
+// TestTuneGeneric checks that a load turns off the offloads that generic mode cannot
+// use. The unload turns them on again, wherever the interface is by then.
 func TestTuneGeneric(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)
@@ -111,7 +113,7 @@ func TestTuneGeneric(t *testing.T) {
 	}
 	s.Close()
 	rename(t, p, pair.A, "tuned0")
-	o := startOther(t, p, pair.A, "stay") // so that the namespace can be found
+	o := startOther(t, p, pair.A, "stay") // a process in the namespace makes it possible to find the namespace
 	done, err := loader.Unload(loader.UnloadOptions{Instance: instance})
 	if err != nil || len(done) != 1 {
 		t.Fatalf("%+v, %v", done, err)
@@ -123,7 +125,7 @@ func TestTuneGeneric(t *testing.T) {
 	o.kill(t)
 }
 
-// TestTunePeer: the other end of a veth is tuned where it can be seen.
+// TestTunePeer checks that the other end of a veth is tuned if it can be seen.
 func TestTunePeer(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	need.XDP(t)
@@ -159,8 +161,9 @@ func TestTunePeer(t *testing.T) {
 	})
 }
 
-// TestTuneChangedSince: what somebody has set meanwhile is theirs. All settings
-// have two values here, so the third is what stag had set.
+// TestTuneChangedSince checks that the unload leaves a setting that an operator has
+// changed after the load. Every setting has only two values here, so the test edits the
+// value that stag has recorded.
 func TestTuneChangedSince(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)
@@ -178,7 +181,7 @@ func TestTuneChangedSince(t *testing.T) {
 	}
 }
 
-// editSettings replaces old in the one file of settings.
+// editSettings replaces old in the only file of settings.
 func editSettings(t *testing.T, old, next string) {
 	t.Helper()
 	files := settingsFiles(t)
@@ -197,8 +200,8 @@ func editSettings(t *testing.T, old, next string) {
 	}
 }
 
-// TestTuneLost: an interface in a namespace that nobody can find is unloaded, and
-// what was not restored is told.
+// TestTuneLost checks the unload of an interface whose namespace cannot be found. The
+// unload reports the settings that it did not restore.
 func TestTuneLost(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)
@@ -210,14 +213,15 @@ func TestTuneLost(t *testing.T) {
 	said(t, done[0].Settings, "left at 1  (not restored: its network namespace cannot be found or entered)")
 }
 
-// TestTuneWithoutPin: nothing would put the settings back.
+// TestTuneWithoutPin checks that Tune needs Pin, because only an unload restores the
+// settings.
 func TestTuneWithoutPin(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	_, err := load(p, loader.Options{Tune: loader.TuneThroughput})
 	rig.Says(t, err, nil, "pin it")
 }
 
-// TestTuneOfFailedLoad: a load that fails leaves everything as it was.
+// TestTuneOfFailedLoad checks that a failed load changes nothing.
 func TestTuneOfFailedLoad(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	need.XDP(t)
@@ -235,8 +239,8 @@ func TestTuneOfFailedLoad(t *testing.T) {
 	}
 }
 
-// TestLoadKilled kills a load at each of its steps: what is left is swept, with
-// the settings put back, or in nobody's way at the next load.
+// TestLoadKilled kills a load after each of its steps. Sweep removes what is left and
+// restores the settings, or the next load succeeds in spite of it.
 func TestLoadKilled(t *testing.T) {
 	need.Root(t)
 	need.XDP(t)
@@ -302,8 +306,8 @@ func loadKilled(t *testing.T, step string, sweep bool) {
 	}
 }
 
-// TestSettingsOfAnotherBoot: what was set before a reboot is not touched, and the
-// file goes.
+// TestSettingsOfAnotherBoot checks that settings from before a reboot are not restored,
+// and that their file is removed.
 func TestSettingsOfAnotherBoot(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	need.XDP(t)
@@ -327,7 +331,7 @@ func TestSettingsOfAnotherBoot(t *testing.T) {
 	}
 }
 
-// TestSettingsUnreadable: a file that says nothing is not thrown away.
+// TestSettingsUnreadable checks that a file that cannot be parsed is kept.
 func TestSettingsUnreadable(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	need.XDP(t)
@@ -350,8 +354,8 @@ func TestSettingsUnreadable(t *testing.T) {
 	}
 }
 
-// TestSettingsUnwritable: what cannot be written down is not changed, and nothing
-// is loaded.
+// TestSettingsUnwritable checks that a load changes nothing if it cannot record a
+// setting.
 func TestSettingsUnwritable(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	need.XDP(t)
@@ -373,8 +377,8 @@ func TestSettingsUnwritable(t *testing.T) {
 	mustLoad(t, p, loader.Options{Pin: instance, Generic: true})
 }
 
-// TestSweepBlind: where pins cannot be seen, settings of what is loaded are not
-// taken for leftovers.
+// TestSweepBlind checks that Sweep keeps the settings of loaded interfaces if it cannot
+// see the pins.
 func TestSweepBlind(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)
@@ -395,8 +399,8 @@ func TestSweepBlind(t *testing.T) {
 	}
 }
 
-// TestClaimWhileSweeping: who takes a claim over from a dead process is not
-// hindered by others that remove it just then.
+// TestClaimWhileSweeping checks that a process can take over the claim of a dead
+// process while other processes remove that claim.
 func TestClaimWhileSweeping(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	l := lookup(t, p, pair.A)
@@ -434,8 +438,8 @@ func TestClaimWhileSweeping(t *testing.T) {
 	}
 }
 
-// TestSweep: interfaces that are gone, instances without any, and claims of dead
-// processes; what is loaded, or used, stays.
+// TestSweep checks that Sweep removes deleted interfaces, instances without interfaces,
+// and claims of dead processes. It keeps all that is loaded or in use.
 func TestSweep(t *testing.T) {
 	p, q := netns.Pair(t, pair.Config{}), netns.Pair(t, pair.Config{})
 	unloadAfter(t)
@@ -463,7 +467,7 @@ func TestSweep(t *testing.T) {
 		t.Errorf("nothing is stale, and yet: %q", text)
 	}
 	o.kill(t)
-	p.Close() // one interface, and its namespace
+	p.Close() // deletes one interface with its namespace
 	text := sweep()
 	for _, want := range []string{"interface is gone", "claim of a process that is gone"} {
 		if !strings.Contains(text, want) {

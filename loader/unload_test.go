@@ -18,12 +18,12 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// portDir is the directory of side A's pins, as it was loaded.
+// portDir returns the directory of the pins of a loaded interface.
 func portDir(l loader.Link) string {
 	return filepath.Join(instance, fmt.Sprintf("%d-%d", l.Netns, l.PortIndex))
 }
 
-// unpinned demands that nothing of the instance is left.
+// unpinned checks that nothing of the instance is left.
 func unpinned(t *testing.T) {
 	t.Helper()
 	if _, err := os.Stat(instance); !os.IsNotExist(err) {
@@ -31,7 +31,8 @@ func unpinned(t *testing.T) {
 	}
 }
 
-// TestUnloadDeadFlows: what a dead process left is in nobody's way, and counted.
+// TestUnloadDeadFlows checks that the flows of a dead process do not prevent the
+// unload, and are counted.
 func TestUnloadDeadFlows(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)
@@ -52,7 +53,7 @@ func TestUnloadDeadFlows(t *testing.T) {
 	unpinned(t)
 }
 
-// adopted loads a program to stay, which another process adopts as what says.
+// adopted loads a pinned program, and starts the helper what, which adopts it.
 func adopted(t *testing.T, what string) (*pair.Pair, *other) {
 	t.Helper()
 	p := netns.Pair(t, pair.Config{})
@@ -66,8 +67,8 @@ func adopted(t *testing.T, what string) (*pair.Pair, *other) {
 	return p, o
 }
 
-// TestUnloadAdopted: whoever has adopted the program keeps it, with and without
-// flows, and until it lets go nobody else adopts it.
+// TestUnloadAdopted checks that the process that adopted the program keeps it, with or
+// without flows. No other process can adopt it until then.
 func TestUnloadAdopted(t *testing.T) {
 	p, o := adopted(t, "adopt")
 	pid := fmt.Sprintf("pid %d", o.Process.Pid)
@@ -89,8 +90,8 @@ func TestUnloadAdopted(t *testing.T) {
 	unpinned(t)
 }
 
-// TestUnloadOfContainer: an engine whose claims and pid mean nothing here is found
-// all the same.
+// TestUnloadOfContainer checks that Unload finds an engine whose claims and pid belong
+// to a container.
 func TestUnloadOfContainer(t *testing.T) {
 	p, o := adopted(t, "adopt in a container")
 	if i := onePort(t, instanceIn(t, p, pair.A)); len(i.Flows) != 1 || i.Flows[0].PID != 1 || i.InUse {
@@ -103,7 +104,7 @@ func TestUnloadOfContainer(t *testing.T) {
 	}
 }
 
-// TestUnloadOneOfTwo: the other interface of the instance keeps its program.
+// TestUnloadOneOfTwo checks that the other interface of the instance keeps its program.
 func TestUnloadOneOfTwo(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)
@@ -130,8 +131,8 @@ func TestUnloadOneOfTwo(t *testing.T) {
 	unpinned(t)
 }
 
-// TestUnloadRefusesForAll: an interface in use keeps the others of its instance
-// as well, and a refusal changes nothing.
+// TestUnloadRefusesForAll checks that one interface in use prevents the unload of the
+// whole instance. The refused unload changes nothing.
 func TestUnloadRefusesForAll(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)
@@ -163,8 +164,8 @@ func TestUnloadOtherLayout(t *testing.T) {
 	mustLoad(t, p, loader.Options{})
 }
 
-// TestMovedInterface: the program goes along into another namespace and under
-// another name, is adopted there, and unloaded from anywhere.
+// TestMovedInterface checks that the program stays on an interface that is renamed and
+// moved to another namespace. It can be adopted there, and unloaded from anywhere.
 func TestMovedInterface(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)
@@ -204,7 +205,7 @@ func TestMovedInterface(t *testing.T) {
 		s.Close()
 		return err
 	})
-	if err := unload(); err != nil { // from the test's own namespace
+	if err := unload(); err != nil { // called in the test's own namespace
 		t.Fatal(err)
 	}
 	unpinned(t)
@@ -217,9 +218,9 @@ func TestMovedInterface(t *testing.T) {
 	})
 }
 
-// TestLoadsAtOnce: of many loads of an interface one succeeds, and the others
-// say that it is loaded. Loads of different interfaces into one instance, and
-// unloads of it, do not disturb each other.
+// TestLoadsAtOnce checks that only one of many loads of an interface succeeds, and that
+// the others fail with ErrAlreadyLoaded. Loads of different interfaces into one
+// instance, and unloads of the instance, do not disturb each other.
 func TestLoadsAtOnce(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	need.XDP(t)
@@ -255,7 +256,7 @@ func TestLoadsAtOnce(t *testing.T) {
 	}
 }
 
-// TestAdoptChanged: an interface that has other queues than it was loaded for.
+// TestAdoptChanged adopts an interface that has other queues than at the load.
 func TestAdoptChanged(t *testing.T) {
 	p := netns.Pair(t, pair.Config{Queues: 4})
 	need.XDP(t)
@@ -274,7 +275,7 @@ func TestAdoptChanged(t *testing.T) {
 	s.Close()
 }
 
-// TestUnloadWithoutRights: one line, and nothing changes.
+// TestUnloadWithoutRights checks that the error is one line and that nothing changes.
 func TestUnloadWithoutRights(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	need.XDP(t)

@@ -14,7 +14,8 @@ import (
 	"github.com/stag-rdma/stag/test/netns"
 )
 
-// await returns the first event that fits, which must come soon.
+// await returns the first event for which fits is true. It ends the test if there is
+// none soon.
 func await[E loader.Event](t *testing.T, events <-chan loader.Event, fits func(E) bool) {
 	t.Helper()
 	late := time.After(5 * time.Second)
@@ -53,7 +54,7 @@ func TestWatch(t *testing.T) {
 	}
 	await(t, events, is(b.MAC))
 
-	// The peer takes another MAC and says so.
+	// The peer changes its MAC address and announces the new one.
 	other := net.HardwareAddr{2, 0, 0, 9, 9, 9}
 	netns.In(t, p, pair.B, func() error {
 		l, err := netlink.LinkByName(b.Name)

@@ -2,13 +2,13 @@ package tpt
 
 import "testing"
 
-// tables returns where a table can lie.
+// tables runs a benchmark over both kinds of memory of a table.
 func tables(b *testing.B, run func(b *testing.B, s *stage)) {
 	b.Run("plain", func(b *testing.B) { run(b, newStage(b, Config{})) })
 	b.Run("mapped", func(b *testing.B) { run(b, newStage(b, Config{Memory: mapped(b, defaultEntries)})) })
 }
 
-// quiet returns an engine that has joined and sleeps.
+// quiet adds an engine that has joined and sleeps.
 func quiet(b *testing.B, s *stage) {
 	r := s.Join()
 	b.Cleanup(r.Close)
@@ -35,9 +35,9 @@ func BenchmarkRegisterDeregister(b *testing.B) {
 	}
 }
 
-// BenchmarkInvalidate measures the verb, with an engine that sleeps, and the work of an
-// engine for a Send with Invalidate. Each round makes the entry valid again, which is one
-// store.
+// BenchmarkInvalidate measures the verb with an engine that sleeps, and an engine's
+// work for a Send with Invalidate. Each round makes the entry valid again, which costs
+// one store.
 func BenchmarkInvalidate(b *testing.B) {
 	for name, revoke := range map[string]func(s *stage, stag STag) bool{
 		"verb": func(s *stage, stag STag) bool { return s.Invalidate(stag, s.pd) == nil },
@@ -63,8 +63,8 @@ func BenchmarkInvalidate(b *testing.B) {
 	}
 }
 
-// BenchmarkCheck is one access of an engine's step: to one entry, and to
-// others each time.
+// BenchmarkCheck measures one access of an engine's step, to the same entry and to
+// different entries.
 func BenchmarkCheck(b *testing.B) {
 	for _, c := range []struct {
 		name    string
@@ -97,7 +97,7 @@ func BenchmarkCheck(b *testing.B) {
 	}
 }
 
-// again checks with a Memo.
+// again returns a function that checks with one Memo.
 func again(t *Table) func(Access) ([]byte, Fault) {
 	m := new(Memo)
 	return func(a Access) ([]byte, Fault) { return m.Check(t, a) }

@@ -7,8 +7,8 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// TestFirstFailureDecides makes each part of an access wrong alone, and each
-// two together.
+// TestFirstFailureDecides makes each part of an access wrong alone, and each two parts
+// together.
 func TestFirstFailureDecides(t *testing.T) {
 	wrongs := []struct {
 		name string
@@ -32,7 +32,7 @@ func TestFirstFailureDecides(t *testing.T) {
 	for i, first := range wrongs {
 		for _, second := range wrongs[i:] {
 			if first.want == BadSTag && second.want == BadSTag && first.name != second.name {
-				continue // one code, whichever it is
+				continue // both parts give the same fault
 			}
 			s := newStage(t, Config{Entries: 8})
 			a := Access{STag: s.register(s.heap[:100], 1000, RemoteRead), PD: s.pd, Right: RemoteRead, TO: 1000, Len: 100}
@@ -56,7 +56,7 @@ func TestFirstFailureDecides(t *testing.T) {
 	}
 }
 
-// revise changes the state of the entry that a means.
+// revise changes the state of the entry that a names.
 func revise(s *stage, a *Access, f func(word) word) {
 	if e, ok := s.at(a.STag); ok {
 		e.publish(f(e.load()))
@@ -113,7 +113,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestNothingChecksNothing: RFC 5041 §7.
+// TestNothingChecksNothing checks that an access of no octets is allowed (RFC 5041 §7).
 func TestNothingChecksNothing(t *testing.T) {
 	s := newStage(t, Config{})
 	for _, a := range []Access{{}, {STag: 0xffffffff, PD: 77, Right: RemoteWrite, TO: math.MaxUint64}} {
@@ -153,7 +153,7 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestWindows: the checks know windows, which nothing makes yet.
+// TestWindows tests the checks of windows. No code makes windows yet.
 func TestWindows(t *testing.T) {
 	s := newStage(t, Config{})
 	stag := s.register(s.heap[:64], 0, LocalWrite|RemoteWrite)
@@ -180,8 +180,9 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// TestBoundToQueuePair: an entry of any kind that is bound to a queue pair serves
-// no other, neither for the peer nor for work requests (RFC 5041 §8.2).
+// TestBoundToQueuePair checks that an entry bound to a queue pair is for that queue
+// pair only. This is true for all kinds of entries, and for peers and work requests
+// (RFC 5041 §8.2).
 func TestBoundToQueuePair(t *testing.T) {
 	s := newStage(t, Config{})
 	stag := s.registerFor(7, s.heap[:64], LocalWrite|RemoteWrite|RemoteRead)
@@ -200,8 +201,8 @@ func TestBoundToQueuePair(t *testing.T) {
 	}
 }
 
-// TestUnreachable: an entry that this process cannot translate is refused, and no memory is
-// accessed for it.
+// TestUnreachable checks that an entry that this process cannot translate is refused,
+// and that no memory is accessed.
 func TestUnreachable(t *testing.T) {
 	for name, spoil := range map[string]func(e *entry){
 		"indirect":          func(e *entry) { e.translation.Store(translationFirst) },

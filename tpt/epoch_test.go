@@ -53,8 +53,9 @@ func TestNoTableNoReader(t *testing.T) {
 	}
 }
 
-// TestSharedReaders: any number of shared Readers can be inside at a time, each
-// holds its tickets up, and there are slots for those that were inside only.
+// TestSharedReaders checks that any number of shared Readers can be in a step at the
+// same time. Each delays its tickets. There are only as many slots as Readers were in a
+// step at the same time.
 func TestSharedReaders(t *testing.T) {
 	const n, inside = 30000, 50
 	s := newStage(t, Config{})
@@ -87,14 +88,14 @@ func TestSharedReaders(t *testing.T) {
 	}
 	for _, r := range all {
 		r.Close()
-		r.Enter() // of no effect
+		r.Enter() // has no effect
 	}
 	if k = s.epochs.ticket(); !s.Passed(k) || s.Stats().Readers != 0 {
 		t.Errorf("%d Readers are there, or inside", s.Stats().Readers)
 	}
 }
 
-// TestSlotsAreReused: engines that come and go use the slots of those before.
+// TestSlotsAreReused checks that a new engine uses the slot of a closed one.
 func TestSlotsAreReused(t *testing.T) {
 	s := newStage(t, Config{})
 	for range 1000 {
@@ -108,9 +109,8 @@ func TestSlotsAreReused(t *testing.T) {
 	}
 }
 
-// TestVerbWaits: Invalidate sleeps as long as an engine could be using the
-// memory, whichever way that ends, and is not held up by engines that came
-// after.
+// TestVerbWaits checks that Invalidate sleeps as long as an engine may use the memory,
+// whichever way that ends. Engines that enter later do not delay it.
 func TestVerbWaits(t *testing.T) {
 	for name, end := range map[string]func(r *Reader){
 		"leaves":            (*Reader).Leave,
@@ -144,7 +144,7 @@ func TestVerbWaits(t *testing.T) {
 	}
 }
 
-// TestManyWait: every waiter is woken, also if there are several.
+// TestManyWait checks that all of several waiters wake up.
 func TestManyWait(t *testing.T) {
 	s := newStage(t, Config{})
 	const n = 20
@@ -155,7 +155,7 @@ func TestManyWait(t *testing.T) {
 		stag := s.register(s.heap[:8], 0, 0)
 		go func() { done <- s.Deregister(stag, s.pd) }()
 	}
-	for range 1000 { // some of them lie down, some look still
+	for range 1000 { // some of them sleep, some still yield
 		r.Leave()
 		r.Enter()
 		runtime.Gosched()

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// dice reads small choices from the fuzzer's octets; behind the last come zeros.
+// dice reads small numbers from the fuzzer's octets. After the last octet it returns
+// zeros.
 type dice struct{ b []byte }
 
 func (d *dice) octet() (v byte) {
@@ -24,8 +25,8 @@ func (d *dice) word() uint64 {
 	return binary.BigEndian.Uint64(b[:])
 }
 
-// FuzzCheck registers regions and tries accesses, all as the octets say, and
-// compares with a model that counts in numbers without an end.
+// FuzzCheck registers regions and makes accesses as the octets say. It compares them
+// with a model that uses big integers.
 func FuzzCheck(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{2, 0xff, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0x3f, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 16})
@@ -66,7 +67,7 @@ func FuzzCheck(f *testing.F) {
 			if pick := d.octet(); len(stags) != 0 && pick != 0 {
 				a.STag = stags[int(pick)%len(stags)]
 				if r, ok := known[a.STag]; ok && pick&0x80 != 0 {
-					a.PD, a.TO = r.PD, r.Start+a.TO%512 // near what there is
+					a.PD, a.TO = r.PD, r.Start+a.TO%512 // near the region
 				}
 			}
 			mem, f := s.Check(a)
@@ -85,7 +86,7 @@ func FuzzCheck(f *testing.F) {
 	})
 }
 
-// model is Check, slowly.
+// model decides as Check does, with big integers.
 func model(known map[STag]Region, a Access) Fault {
 	r, ok := known[a.STag]
 	low := new(big.Int).SetUint64(a.TO)

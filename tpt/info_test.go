@@ -4,8 +4,8 @@ import (
 	"testing"
 )
 
-// TestMemory: an entry stands for the memory that was registered, for as long as it
-// is there.
+// TestMemory checks that Memory returns the registered memory as long as the entry
+// exists.
 func TestMemory(t *testing.T) {
 	s := newStage(t, Config{Entries: 8})
 	stag := s.register(s.heap[16:48], 5000, LocalWrite)

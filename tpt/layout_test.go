@@ -12,8 +12,8 @@ import (
 	"github.com/stag-rdma/stag/bpf"
 )
 
-// TestEntryMatchesC compares entry with what the C compiler made of struct
-// stag_entry.
+// TestEntryMatchesC compares entry with the layout of struct stag_entry in the compiled
+// object.
 func TestEntryMatchesC(t *testing.T) {
 	spec, err := bpf.Spec()
 	if err != nil {
@@ -39,7 +39,7 @@ func TestEntryMatchesC(t *testing.T) {
 	}
 }
 
-// TestConstantsMatchC reads the enums, which no object holds, from the header.
+// TestConstantsMatchC reads the enums from the header, because no object contains them.
 func TestConstantsMatchC(t *testing.T) {
 	header, err := os.ReadFile("../bpf/abi.h")
 	if err != nil {
@@ -69,7 +69,7 @@ func TestConstantsMatchC(t *testing.T) {
 	}
 }
 
-// log2 is which bit of v, the only one, is set.
+// log2 returns the number of the only bit of v that is set.
 func log2(v uint64) (n int) {
 	for v > 1 {
 		v >>= 1
@@ -92,7 +92,7 @@ func TestWord(t *testing.T) {
 		"taken":   {w.taken(), false, true, KindWindow, 0xbeef},
 		"revoked": {w.revoked(), false, false, KindWindow, 0xbeef},
 		"freed":   {w.freed(), false, false, KindFree, 0},
-		// Nothing writes this, and nothing must believe it.
+		// No writer writes this state, and no reader may accept it.
 		"valid and busy": {w.next(0xa5, KindWindow, 0xbeef, wordValid|wordBusy), false, true, KindWindow, 0xbeef},
 	} {
 		if c.w.valid() != c.valid || c.w.busy() != c.busy || c.w.kind() != c.kind || c.w.owner() != c.owner ||

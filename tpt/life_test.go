@@ -27,7 +27,7 @@ func TestLife(t *testing.T) {
 			if !ok || info != want || info.Generation == 0 {
 				t.Errorf("%s: %+v, want %+v", name, info, want)
 			}
-			for range 2 { // again is no error
+			for range 2 { // a second call is no error
 				if err := s.Invalidate(stag, s.pd); err != nil {
 					t.Fatal(err)
 				}
@@ -81,7 +81,7 @@ func TestRefusedRegions(t *testing.T) {
 			}
 		})
 	}
-	s.register(mem, math.MaxUint64-15, 0) // exactly to the top
+	s.register(mem, math.MaxUint64-15, 0) // ends exactly at the highest offset
 }
 
 func TestWrongDomain(t *testing.T) {
@@ -232,7 +232,7 @@ func TestFullAndRoomAgain(t *testing.T) {
 	})
 }
 
-// uses registers and deregisters, one after the other.
+// uses registers and deregisters n times.
 func (s *stage) uses(n int) (stags []STag) {
 	s.t.Helper()
 	for range n {
@@ -245,8 +245,8 @@ func (s *stage) uses(n int) (stags []STag) {
 	return stags
 }
 
-// TestReuse: an entry is not used again before half of the others have been, and
-// then with another key.
+// TestReuse checks that an entry is not used again before half of the others have been
+// used. It then has another key.
 func TestReuse(t *testing.T) {
 	s := newStage(t, Config{Entries: 256, Seed: [32]byte{1}})
 	last := map[uint32]int{}
@@ -264,8 +264,8 @@ func TestReuse(t *testing.T) {
 	}
 }
 
-// TestUnpredictable: a peer that has seen every entry cannot tell the next
-// STags, neither by their order nor by their keys (RFC 5040 §8.1.1).
+// TestUnpredictable checks that a peer that has seen every entry cannot predict the
+// next STags, neither by their order nor by their keys (RFC 5040 §8.1.1).
 func TestUnpredictable(t *testing.T) {
 	const entries, rounds = 64, 200
 	s := newStage(t, Config{Entries: entries, Seed: [32]byte{1}})
@@ -288,8 +288,8 @@ func TestUnpredictable(t *testing.T) {
 		}
 		seen = next
 	}
-	// By chance an index is the expected one 1 time in 32 or less, and a key 1
-	// time in 255: three times as often is too often.
+	// By chance an index is the expected one at most once in 32 times, and a key once
+	// in 255 times. Three times as often is too often.
 	all := rounds * (entries - 1)
 	if rising > 3*all/32 || sameOrder > 3*all/32 || following > 3*all/255 || len(keys) != 256 {
 		t.Errorf("of %d STags %d follow the one before, %d come in the order of the round before, %d have the following key; there are %d keys",
@@ -314,7 +314,8 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// TestInherit: the entries of an earlier owner are gone, and its STags stay invalid.
+// TestInherit checks that the entries of an earlier owner are freed, and that their
+// STags stay invalid.
 func TestInherit(t *testing.T) {
 	everywhere(t, 64, func(t *testing.T, c Config) {
 		if c.Memory == nil {
@@ -328,7 +329,7 @@ func TestInherit(t *testing.T) {
 		}
 		for _, stag := range stags {
 			e, _ := old.at(stag)
-			e.publish(e.load()&^wordValid | wordBusy) // it died while it wrote
+			e.publish(e.load()&^wordValid | wordBusy) // the owner died while it wrote
 			break
 		}
 		s := newStage(t, c)
@@ -349,7 +350,8 @@ func TestInherit(t *testing.T) {
 	})
 }
 
-// TestForeignWriter: an entry that another process has taken is left alone.
+// TestForeignWriter checks that an entry that another process has locked is not
+// changed.
 func TestForeignWriter(t *testing.T) {
 	s := newStage(t, Config{Entries: 2})
 	s.entries[1].publish(wordBusy)

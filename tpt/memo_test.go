@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestMemoSaysTheSame: whatever happens to entries between two questions, a Memo
-// that is asked about one after the other answers as the table does.
+// TestMemoSaysTheSame checks that a Memo gives the same answers as the table, whatever
+// happens to entries between two accesses.
 func TestMemoSaysTheSame(t *testing.T) {
 	s := newStage(t, Config{Entries: 4})
 	r := rand.New(rand.NewPCG(1, 2))
@@ -23,7 +23,7 @@ func TestMemoSaysTheSame(t *testing.T) {
 				stags[i] = n
 			}
 		case 1:
-			_ = s.Invalidate(stags[i], s.pd) // of many there is nothing left
+			_ = s.Invalidate(stags[i], s.pd) // the STag may be invalid already
 		case 2:
 			_ = s.Deregister(stags[i], s.pd)
 		case 3:
@@ -49,8 +49,8 @@ func TestMemoSaysTheSame(t *testing.T) {
 	}
 }
 
-// bind makes a region a window bound to a queue pair, as a writer of the table
-// does: taken, written, published.
+// bind turns a region into a window bound to a queue pair. It locks, writes and
+// publishes the entry as a writer does.
 func bind(s *stage, stag STag, qp uint32) {
 	e, ok := s.at(stag)
 	if !ok || !e.load().known(stag) || !e.load().valid() {
@@ -61,8 +61,8 @@ func bind(s *stage, stag STag, qp uint32) {
 	e.publish(e.load().next(stag.Key(), KindWindow, s.owner, wordValid))
 }
 
-// TestMemoCounts: an access that a Memo refuses is counted once, like one that the table
-// refuses.
+// TestMemoCounts checks that an access that a Memo refuses is counted once, as with the
+// table.
 func TestMemoCounts(t *testing.T) {
 	s := newStage(t, Config{Entries: 4})
 	var m Memo

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// The pieces of an access are its octets in order, each as long as it may be, and
-// nothing comes behind the last: also when the access before was not taken to its end,
-// and when it was refused.
+// The pieces of an access are its octets in order, each with the largest permitted
+// length. Next returns nil after the last piece. This is also true if the access before
+// was not read to its end, or was refused.
 func TestPieces(t *testing.T) {
 	const most = 7
 	s := newStage(t, Config{Entries: 4, MaxPiece: most})
@@ -58,7 +58,7 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// Without a bound an access is one piece.
+// Without MaxPiece an access is one piece.
 func TestOnePiece(t *testing.T) {
 	s := newStage(t, Config{Entries: 4})
 	var m Memo

@@ -7,15 +7,15 @@ import (
 	"testing"
 )
 
-// half is how many octets of the region each of two engines places into.
+// half is how many octets of the region each of two engines writes.
 const half = 4096
 
-// placer is an engine that places whenever it is allowed to.
+// placer is an engine that writes to the region whenever Check allows it.
 type placer struct {
 	*stage
 	join   func(*Table) *Reader
-	stag   *atomic.Uint32 // what the peer was told last
-	at     uint64         // its half of the region
+	stag   *atomic.Uint32 // the present STag
+	at     uint64         // offset of its half of the region
 	placed atomic.Uint64
 }
 
@@ -37,8 +37,7 @@ func (p *placer) run(stop *atomic.Bool, mark byte) {
 	}
 }
 
-// revocations are the ways to take an STag back so that the memory is the
-// owner's again.
+// revocations are the ways to invalidate an STag and get the memory back.
 var revocations = map[string]func(s *stage, stag STag) error{
 	"invalidate": func(s *stage, stag STag) error { return s.Invalidate(stag, s.pd) },
 	"deregister": func(s *stage, stag STag) error { return s.Deregister(stag, s.pd) },
@@ -51,9 +50,9 @@ var revocations = map[string]func(s *stage, stag STag) error{
 	},
 }
 
-// TestNothingIsPlacedAfter: two engines place through a Memo each while a third
-// goroutine revokes, then writes the memory without any care, and finds it
-// unchanged. The race detector has its own opinion about that.
+// TestNothingIsPlacedAfter lets two engines write through a Memo each while a third
+// goroutine revokes the STag. After that this goroutine writes the memory without
+// synchronization, and must find it unchanged. The race detector checks the same.
 func TestNothingIsPlacedAfter(t *testing.T) {
 	for name, revoke := range revocations {
 		t.Run(name, func(t *testing.T) {
@@ -81,7 +80,7 @@ func revokeUnderFire(t *testing.T, s *stage, mem []byte, revoke func(*stage, STa
 	for round := range rounds {
 		now := s.register(mem, 0, LocalWrite|RemoteWrite|RemoteInvalidate)
 		stag.Store(uint32(now))
-		for _, p := range engines { // each has placed at least once
+		for _, p := range engines { // each engine has written at least once
 			for before := p.placed.Load(); p.placed.Load() == before; {
 				runtime.Gosched()
 			}
@@ -106,9 +105,9 @@ func revokeUnderFire(t *testing.T, s *stage, mem []byte, revoke func(*stage, STa
 	}
 }
 
-// TestNoTornEntry republishes one entry with two regions that have nothing in
-// common, in turn, while others look at it without being Readers, as tools do.
-// The generation, which each use raises by four, says which region it must be.
+// TestNoTornEntry registers two different regions with one entry in turn, while other
+// goroutines read the entry without being Readers, as tools do. Each use raises the
+// generation by four, so the generation says which region the entry must show.
 func TestNoTornEntry(t *testing.T) {
 	everywhere(t, 64, func(t *testing.T, c Config) {
 		if c.Memory == nil {
@@ -120,13 +119,13 @@ func TestNoTornEntry(t *testing.T) {
 			{PD: s.pd, Memory: s.heap[64:128], Start: 0, Rights: LocalWrite},
 			{PD: other, Memory: make([]byte, 8192), Start: 1 << 40, Rights: RemoteRead},
 		}
-		// All entries but one are taken, so that one is used again and again.
+		// All other entries are taken, so that one entry is used again and again.
 		for s.Stats().Used < s.Stats().Entries-1 {
 			s.register(s.heap[:1], 0, 0)
 		}
 		probe := s.register(s.heap[:1], 0, 0)
 		info, _ := s.Entry(probe.Index())
-		even := int(info.Generation/4+1) & 1 // regions[0]'s
+		even := int(info.Generation/4+1) & 1 // selects regions[0]
 		if err := s.Deregister(probe, s.pd); err != nil {
 			t.Fatal(err)
 		}
@@ -144,7 +143,7 @@ func TestNoTornEntry(t *testing.T) {
 				break
 			}
 			hit := &hits[round&1]
-			for before := hit.Load(); round%1024 < 2 && hit.Load() == before && !t.Failed(); { // now and then it is found for sure
+			for before := hit.Load(); round%1024 < 2 && hit.Load() == before && !t.Failed(); { // now and then the readers must find the entry
 				runtime.Gosched()
 			}
 			if err := s.Deregister(stag, r.PD); err != nil {
@@ -172,7 +171,7 @@ func lookForTears(t *testing.T, s *stage, index uint32, regions [2]Region, even 
 			t.Errorf("torn: %+v, want %+v", info, r)
 			return
 		}
-		// The access that would be right for the one and for the other.
+		// Each of these accesses is right for one of the regions.
 		for i, a := range regions {
 			right := LocalWrite
 			if i == 1 {
@@ -190,8 +189,8 @@ func lookForTears(t *testing.T, s *stage, index uint32, regions [2]Region, even 
 	}
 }
 
-// TestWritersAgainstEachOther: many take the same entries away, in every way.
-// Each is given up once, and the free list stays whole.
+// TestWritersAgainstEachOther lets many goroutines revoke the same entries in every
+// way. Each entry is freed once, and the free list stays correct.
 func TestWritersAgainstEachOther(t *testing.T) {
 	everywhere(t, 64, func(t *testing.T, c Config) {
 		s := newStage(t, c)
@@ -217,7 +216,7 @@ func TestWritersAgainstEachOther(t *testing.T) {
 					}
 				})
 			}
-			for range 20 { // an engine goes on meanwhile
+			for range 20 { // an engine runs meanwhile
 				r.Enter()
 				runtime.Gosched()
 				r.Leave()

@@ -7,7 +7,7 @@ import (
 	"github.com/stag-rdma/stag/test/need"
 )
 
-// heapLen is the region heap's size in these tests.
+// heapLen is the size of the region heap, in octets.
 const heapLen = 1 << 16
 
 // stage is a table with a heap and a protection domain.
@@ -41,7 +41,7 @@ func (s *stage) domain() PD {
 	return pd
 }
 
-// register registers in the stage's protection domain.
+// register registers memory in the stage's protection domain.
 func (s *stage) register(mem []byte, start uint64, r Rights) STag {
 	s.t.Helper()
 	stag, err := s.Register(Region{PD: s.pd, Memory: mem, Start: start, Rights: r})
@@ -51,7 +51,7 @@ func (s *stage) register(mem []byte, start uint64, r Rights) STag {
 	return stag
 }
 
-// registerFor registers for one queue pair.
+// registerFor registers memory for one queue pair.
 func (s *stage) registerFor(qp uint32, mem []byte, r Rights) STag {
 	s.t.Helper()
 	stag, err := s.Register(Region{PD: s.pd, QP: qp, Memory: mem, Rights: r})

@@ -2,7 +2,7 @@ package tpt
 
 import "unsafe"
 
-// aligned is as many whole pages of mem as there are, from its first on.
+// aligned returns the page-aligned part of mem, as many whole pages as there are.
 func aligned(mem []byte) []byte {
 	skip := -uintptr(unsafe.Pointer(unsafe.SliceData(mem))) % pageLen
 	mem = mem[skip:]

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestView: a View of the table that is mapped read-only shows what its owner sees.
-// NewView and Entry show nothing in memory that is not a table.
+// TestView checks that a View of the table that is mapped read-only shows the same as
+// the table. In memory that is not a table, NewView and Entry find nothing.
 func TestView(t *testing.T) {
 	const entries = 64
 	fd, err := unix.MemfdCreate("table", unix.MFD_CLOEXEC)

@@ -49,7 +49,7 @@ func TestGoesOnFromTheIndicesFound(t *testing.T) {
 	m := OnHeap[uint64](8, math.MaxUint32-1)
 	m.Slots[(math.MaxUint32-1)&7] = 41
 	m.Slots[math.MaxUint32&7] = 42
-	m.Producer.Store(0) // two values, the index has just wrapped
+	m.Producer.Store(0) // two values; the index has just wrapped
 	c, err := NewConsumer(m)
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +118,7 @@ func TestAnImpossibleIndexMeansNothing(t *testing.T) {
 	if n := c.Ready(); n != 0 {
 		t.Errorf("consumer believes %d", n)
 	}
-	m.Consumer.Store(101) // consumed what was never produced
+	m.Consumer.Store(101) // consumed a value that was never produced
 	p.Pending()
 	if p.Put(1) || p.Room(1) != 0 {
 		t.Error("producer believes it")
@@ -137,7 +137,7 @@ func TestNeedsWakeup(t *testing.T) {
 	}
 }
 
-// model plays random calls against a plain queue.
+// model makes random calls and compares them with a plain queue.
 func model(t *rapid.T) {
 	size := 1 << rapid.IntRange(0, 6).Draw(t, "log size")
 	start := rapid.Uint32().Draw(t, "start")
@@ -145,7 +145,7 @@ func model(t *rapid.T) {
 		start = math.MaxUint32 - start%uint32(3*size)
 	}
 	p, c := pair(t, size, start)
-	var written, visible, taken, released uint64 // counts since the beginning
+	var written, visible, taken, released uint64 // counts since the start
 
 	t.Repeat(map[string]func(*rapid.T){
 		"put": func(t *rapid.T) {
@@ -188,8 +188,8 @@ func TestAgainstModel(t *testing.T) { rapid.Check(t, model) }
 
 func FuzzAgainstModel(f *testing.F) { f.Fuzz(rapid.MakeFuzz(model)) }
 
-// TestTwoGoroutines passes values between goroutines on the heap, where the
-// race detector sees the slots. Start is just before the wrap.
+// TestTwoGoroutines passes values between goroutines. The ring is on the heap, where
+// the race detector sees the slots. The indices start just before they wrap.
 func TestTwoGoroutines(t *testing.T) {
 	const total = 500_000
 	p, c := pair(t, 64, math.MaxUint32-1000)

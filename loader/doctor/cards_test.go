@@ -13,7 +13,7 @@ import (
 	"github.com/stag-rdma/stag/loader"
 )
 
-// TestSpread: a table that leaves queues out is told from one that does not.
+// TestSpread checks that the probe reports a table that leaves out queues.
 func TestSpread(t *testing.T) {
 	l := loader.Link{Port: "eth1", RxQueues: 4}
 	if p := spreadOver("spread", l, []uint32{0, 1, 2, 3, 0, 1, 2, 3}); p.Outcome != OK {
@@ -24,8 +24,8 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestGroupRoom: what a control group has left, with idle pages of files as
-// free, whichever version it is of.
+// TestGroupRoom checks the room of control groups of both versions. Inactive pages of
+// files count as free.
 func TestGroupRoom(t *testing.T) {
 	for name, c := range map[string]struct {
 		files   map[string]string
@@ -51,7 +51,8 @@ func TestGroupRoom(t *testing.T) {
 	}
 }
 
-// TestCustoms: what is said of drivers is marked, and names the interface.
+// TestCustoms checks that a quirk is marked as not tried, and that its remedy names the
+// interface.
 func TestCustoms(t *testing.T) {
 	for _, driver := range loader.Drivers() {
 		if driver.Quirk == "" {
@@ -67,7 +68,7 @@ func TestCustoms(t *testing.T) {
 	}
 }
 
-// TestCards: what veth cannot show, as it would be judged.
+// TestCards checks the rows for properties that a veth does not have.
 func TestCards(t *testing.T) {
 	const name = "row"
 	l := loader.Link{Name: "eth1.7", Port: "eth1", Driver: "ice", MAC: net.HardwareAddr{2, 0, 0, 0, 0, 7}}
@@ -76,7 +77,7 @@ func TestCards(t *testing.T) {
 	for _, c := range []struct {
 		got  Probe
 		want Outcome
-		says string // detail or fix
+		says string // text in detail or fix
 	}{
 		{tried(name, triedLinux+".1-some"), OK, "that stag was tried on"},
 		{tried(name, "5.15.0"), Hint, "Linux 5.18 or later"},

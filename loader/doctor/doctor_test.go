@@ -14,7 +14,7 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// named picks one probe.
+// named returns the probe with that name.
 func named(t *testing.T, probes []doctor.Probe, name string) doctor.Probe {
 	t.Helper()
 	for _, p := range probes {
@@ -80,17 +80,17 @@ func TestProbeLinkAllWell(t *testing.T) {
 	if c := named(t, probes, "checksums of the veth peer"); c.Outcome != doctor.OK || !strings.Contains(c.Detail, "accepted") {
 		t.Errorf("a peer that cannot be seen: %+v", c)
 	}
-	mustLoad(t, p, loader.Options{}) // the probes left nothing behind
+	mustLoad(t, p, loader.Options{}) // the probes have left nothing on the hook
 }
 
 func TestProbeLinkFaults(t *testing.T) {
 	need.XDP(t)
 	for name, row := range map[string]struct {
 		config pair.Config
-		spoil  func(*testing.T, *pair.Pair) error // in A's namespace
+		spoil  func(*testing.T, *pair.Pair) error // runs in A's namespace
 		needs  doctor.Needs
 		probe  string
-		says   string // detail or fix
+		says   string // text in detail or fix
 	}{
 		"engines": {probe: "queues", needs: doctor.Needs{Engines: 3}, says: "ethtool -L"},
 		"receive offload in generic mode": {probe: "driver mode", says: "gro off", needs: doctor.Needs{Generic: true},
@@ -120,7 +120,7 @@ func TestProbeLinkFaults(t *testing.T) {
 	}
 }
 
-// TestProbeMTU: an MTU that is larger than a chunk is no fault, but said.
+// TestProbeMTU checks that an MTU above a chunk is reported, but not as a fault.
 func TestProbeMTU(t *testing.T) {
 	need.XDP(t)
 	for name, c := range map[string]struct {
@@ -206,7 +206,7 @@ func TestProbeMissingLink(t *testing.T) {
 	})
 }
 
-// TestProbeGeneric: where native mode is not asked for it is not tried.
+// TestProbeGeneric checks that native mode is not tried if generic mode is wanted.
 func TestProbeGeneric(t *testing.T) {
 	need.XDP(t)
 	p := netns.Pair(t, pair.Config{MTU: 3600})
@@ -233,12 +233,11 @@ func TestProbeNeeds(t *testing.T) {
 	}
 }
 
-// TestUnknown: a probe that could not look says neither that all is well nor that
-// something is missing.
+// TestUnknown checks that a probe that could not check reports neither OK nor Bad.
 func TestUnknown(t *testing.T) {
 	need.XDP(t)
 	for name, row := range map[string]struct {
-		keep func(*testing.T, *pair.Pair) // from looking
+		keep func(*testing.T, *pair.Pair) // keeps the probe from checking
 		says string
 	}{
 		"a program in generic mode": {foreign, "attached in generic mode"},

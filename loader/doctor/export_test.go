@@ -1,4 +1,4 @@
 package doctor
 
-// BindQueues is how kernels are asked that do not tell which queues are taken.
+// BindQueues is the probe for kernels that do not report which queues have a socket.
 var BindQueues = bindQueues

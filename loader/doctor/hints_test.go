@@ -21,14 +21,15 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// TestTopics: every row has a topic, and the host's are not the interface's.
+// TestTopics checks that every row has a topic, and that host and interface have
+// different topics.
 func TestTopics(t *testing.T) {
 	need.XDP(t)
 	p := netns.Pair(t, pair.Config{})
 	var host []doctor.Probe
 	netns.In(t, p, pair.A, func() (err error) { host, err = doctor.Host(doctor.Needs{}); return err })
 	link := probeLink(t, p, p.Ends[pair.A].Name, doctor.Needs{})
-	seen := map[doctor.Topic]int{} // bits: of the host, of the interface
+	seen := map[doctor.Topic]int{} // bits: one for the host, one for the interface
 	for bit, list := range [][]doctor.Probe{host, link} {
 		names := map[string]bool{}
 		for _, probe := range list {
@@ -54,7 +55,8 @@ func TestTopics(t *testing.T) {
 	}
 }
 
-// TestProbeSockets: a queue is free, another process's, or stag's.
+// TestProbeSockets checks the rows for a free queue, another process's queue, and a
+// queue of stag.
 func TestProbeSockets(t *testing.T) {
 	need.XDP(t)
 	const name = "queue sockets"
@@ -76,7 +78,7 @@ func TestProbeSockets(t *testing.T) {
 	}
 }
 
-// TestProbeLost: packets that came to an empty slot are told.
+// TestProbeLost checks that packets for a queue without a socket are reported.
 func TestProbeLost(t *testing.T) {
 	const name = "packets without a socket"
 	p := netns.Pair(t, pair.Config{})
@@ -100,12 +102,12 @@ func TestProbeLost(t *testing.T) {
 	}
 }
 
-// TestProbeHints: what works, and somebody should know.
+// TestProbeHints checks settings that work, but that an operator should know about.
 func TestProbeHints(t *testing.T) {
 	need.XDP(t)
 	for name, row := range map[string]struct {
 		config pair.Config
-		spoil  func(*testing.T, *pair.Pair, netlink.Link) error // in A's namespace
+		spoil  func(*testing.T, *pair.Pair, netlink.Link) error // runs in A's namespace
 		probe  string
 		says   string
 	}{
@@ -152,7 +154,7 @@ func TestProbeHints(t *testing.T) {
 	}
 }
 
-// TestProbeFilters: a table of nftables is named with its family.
+// TestProbeFilters checks that a table of nftables is named with its family.
 func TestProbeFilters(t *testing.T) {
 	const name = "packet filters"
 	p := netns.Pair(t, pair.Config{})
@@ -173,8 +175,8 @@ func TestProbeFilters(t *testing.T) {
 	}
 }
 
-// addTable adds a table of family inet to nftables, which takes a transaction
-// of three messages.
+// addTable adds a table of the family inet to nftables. This takes a transaction of
+// three messages.
 func addTable(t *testing.T, name string) error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
 	if err != nil {
@@ -211,13 +213,13 @@ func nfMessage(kind, flags uint16, family uint8, resource uint16, attrs []byte) 
 	b := binary.NativeEndian.AppendUint32(nil, uint32(unix.SizeofNlMsghdr+nl.SizeofNfgenmsg+len(attrs)))
 	b = binary.NativeEndian.AppendUint16(b, kind)
 	b = binary.NativeEndian.AppendUint16(b, flags|unix.NLM_F_REQUEST)
-	b = binary.NativeEndian.AppendUint32(b, 1) // sequence
-	b = binary.NativeEndian.AppendUint32(b, 0) // from whom
+	b = binary.NativeEndian.AppendUint32(b, 1) // sequence number
+	b = binary.NativeEndian.AppendUint32(b, 0) // port id of the sender
 	b = append(b, family, 0)
 	return append(binary.BigEndian.AppendUint16(b, resource), attrs...)
 }
 
-// TestProbeMemory: more than any machine has is not there.
+// TestProbeMemory asks for more memory than any machine has.
 func TestProbeMemory(t *testing.T) {
 	probes, err := doctor.Host(doctor.Needs{Memory: 1 << 50})
 	if err != nil {
@@ -228,7 +230,7 @@ func TestProbeMemory(t *testing.T) {
 	}
 }
 
-// TestProbeUnusable: only what is wrong with the interface becomes a row.
+// TestProbeUnusable checks that only errors of the interface become a row.
 func TestProbeUnusable(t *testing.T) {
 	for _, is := range []error{loader.ErrNoLink, loader.ErrBond, loader.ErrVLANParent} {
 		p, known := doctor.Unusable("eth77", is)
@@ -241,8 +243,8 @@ func TestProbeUnusable(t *testing.T) {
 	}
 }
 
-// TestBindQueues: what newer kernels say is found out by trying, too, and
-// nothing is held afterwards.
+// TestBindQueues checks that trying finds the same queues as newer kernels report. It
+// also checks that no queue stays bound.
 func TestBindQueues(t *testing.T) {
 	need.XDP(t)
 	try := func(p *pair.Pair, hooked bool) (taken []int, err error) {
@@ -266,10 +268,10 @@ func TestBindQueues(t *testing.T) {
 	if _, err := try(busy, true); err == nil {
 		t.Error("tried beside a program")
 	}
-	mustLoad(t, busy, loader.Options{}) // the claim is given back
+	mustLoad(t, busy, loader.Options{}) // the claim was released
 }
 
-// leftover picks a row about the machine.
+// leftover returns the host's probe with that name.
 func leftover(t *testing.T, p *pair.Pair, name string) (got doctor.Probe) {
 	t.Helper()
 	netns.In(t, p, pair.A, func() error {
@@ -280,7 +282,7 @@ func leftover(t *testing.T, p *pair.Pair, name string) (got doctor.Probe) {
 	return got
 }
 
-// TestProbeClaims: what a process leaves behind that is killed is named.
+// TestProbeClaims checks that the claim file of a killed process is named.
 func TestProbeClaims(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	kill := claimElsewhere(t, p)
@@ -301,7 +303,8 @@ func TestProbeClaims(t *testing.T) {
 	}
 }
 
-// TestProbePins: a program that stays is of use while its interface is there.
+// TestProbePins checks that a pinned program counts as stale when its interface is
+// gone.
 func TestProbePins(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)

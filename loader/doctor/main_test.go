@@ -25,11 +25,12 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// claimVariable makes this test program a process that claims queue 0 of the interface
-// that the variable names.
+// claimVariable turns this test program into a process that claims queue 0 of the
+// interface that the variable names.
 const claimVariable = "STAG_TEST_CLAIM"
 
-// instance is where these tests pin: in the BPF file system that only they see.
+// instance is the directory of the tests' pins, in a BPF file system that only these
+// tests see.
 const instance = "/sys/fs/bpf/stag/test"
 
 func TestMain(m *testing.M) {
@@ -40,7 +41,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// claimAndWait claims queue 0 of an interface and lives until it is killed.
+// claimAndWait claims queue 0 of an interface and waits until it is killed.
 func claimAndWait(name string) {
 	l, err := loader.LookupLink(name)
 	if err == nil {
@@ -51,12 +52,12 @@ func claimAndWait(name string) {
 		os.Exit(1)
 	}
 	fmt.Println("ready")
-	bufio.NewReader(os.Stdin).ReadByte() // until killed, or the parent is gone
+	bufio.NewReader(os.Stdin).ReadByte() // until this process is killed or its parent ends
 	os.Exit(0)
 }
 
-// claimElsewhere starts a process that claims queue 0 of side A's interface, and
-// returns the function that kills it.
+// claimElsewhere starts a process that claims queue 0 of side A's interface. It returns
+// the function that kills this process.
 func claimElsewhere(t *testing.T, p *pair.Pair) (kill func()) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
@@ -84,14 +85,15 @@ func claimElsewhere(t *testing.T, p *pair.Pair) (kill func()) {
 func mustLoad(t *testing.T, p *pair.Pair, o loader.Options) *loader.Steering {
 	t.Helper()
 	need.XDP(t)
-	o.Link, o.OrphanWait = p.Ends[pair.A].Name, time.Hour // tests make flows that no engine has
+	o.Link, o.OrphanWait = p.Ends[pair.A].Name, time.Hour // tests insert flows without an engine
 	var s *loader.Steering
 	netns.In(t, p, pair.A, func() (err error) { s, err = loader.Load(o); return err })
 	t.Cleanup(func() { rig.Check(t, s.Close()) })
 	return s
 }
 
-// unloadAfter keeps a test that fails from spoiling the next.
+// unloadAfter unloads at the end of the test, so that a failed test does not disturb
+// the next.
 func unloadAfter(t *testing.T) {
 	t.Cleanup(func() { loader.Unload(loader.UnloadOptions{Instance: instance, Force: true}) })
 }
@@ -104,8 +106,8 @@ func mustClaim(t *testing.T, l loader.Link, queue int) {
 	t.Cleanup(func() { c.Close() })
 }
 
-// knock has side B's kernel try to connect to port on side A, and returns what came
-// of it within a moment.
+// knock connects from side B's kernel to port on side A. It returns the error after a
+// short time at most.
 func knock(t *testing.T, p *pair.Pair, port uint16) (err error) {
 	t.Helper()
 	netns.In(t, p, pair.B, func() error {
@@ -120,7 +122,7 @@ func knock(t *testing.T, p *pair.Pair, port uint16) (err error) {
 	return err
 }
 
-// openSocket opens an AF_XDP socket that is not stag's, on queue 0 of side A.
+// openSocket opens an AF_XDP socket of another library on queue 0 of side A.
 func openSocket(t *testing.T, p *pair.Pair) {
 	t.Helper()
 	var sock *xdp.Socket
