@@ -17,7 +17,7 @@ import (
 // nothing else, and does not disturb the process that uses the interface. A zero value
 // of Pin, MaxFlows, Queues or OrphanWait in o accepts the present value.
 //
-// Errors: ErrNotPinned if no program is pinned; the caller can then call Load.
+// Errors: ErrNotPinned if no program is pinned, so that the caller can call Load.
 // ErrAlreadyLoaded if the pinned program differs from o. ErrLayout if another version
 // made the program. LoadAgain also returns the errors of Load.
 func LoadAgain(o Options) (p PinnedPort, changes []Change, err error) {

@@ -100,9 +100,9 @@ func (p *pinDir) prepare() error {
 	return nil
 }
 
-// removeLeftovers removes pins of this port, with the flows of the program that they hold.
-// If no other interface of the instance is loaded, the shared maps are leftovers, too:
-// without them the next load chooses the size of the flow map.
+// removeLeftovers removes the pins of this port and the flows of the pinned program. If
+// no other interface of the instance is loaded, it also removes the shared maps. The
+// next load then chooses the size of the flow map.
 func (p *pinDir) removeLeftovers() error {
 	others, err := p.othersLoaded()
 	if err != nil {
@@ -122,7 +122,7 @@ func (p *pinDir) removeLeftovers() error {
 }
 
 // othersLoaded reports whether another interface of the instance is loaded. A load pins
-// the link last, so that a directory without a link is of an interrupted load.
+// the link last, so a directory without a link belongs to an interrupted load.
 func (p *pinDir) othersLoaded() (bool, error) {
 	dirs, err := ports(p.instance)
 	if err != nil {

@@ -71,8 +71,8 @@ func (s *Steering) Instance() string { return s.instance }
 // Options.Tune.
 func (s *Steering) Tuned() []Change { return s.tuned }
 
-// MaxFlows returns the size of the flow map in flows. All interfaces that share the
-// flow map share this room.
+// MaxFlows returns how many flows the flow map has room for. All interfaces that share
+// the flow map share this room.
 func (s *Steering) MaxFlows() uint32 { return s.flows.MaxEntries() }
 
 // Queues returns the number of slots for sockets, one for each queue.
@@ -164,7 +164,8 @@ func (s *Steering) outcome(what string, key bpf.FlowKey, err error) error {
 }
 
 // Flows calls f for each flow of this interface until f returns false. Flows may miss a
-// flow that comes or goes during the call. Rarely, it calls f twice for one flow.
+// flow that is inserted or deleted during the call. Rarely, it calls f twice for one
+// flow.
 func (s *Steering) Flows(f func(bpf.FlowKey, bpf.Flow) bool) error {
 	return s.allFlows(func(k bpf.FlowKey, flow bpf.Flow) bool {
 		return flow.Program != uint32(s.id) || f(k, flow)
@@ -213,7 +214,8 @@ func (s *Steering) ClearOf(programs ...uint32) error {
 	return err
 }
 
-// remove deletes the flows for which which returns true, and returns their number.
+// remove deletes each flow for which the function which returns true. It returns their
+// number.
 func (s *Steering) remove(which func(bpf.Flow) bool) (n int, err error) {
 	var keys []bpf.FlowKey
 	err = s.allFlows(func(k bpf.FlowKey, f bpf.Flow) bool {

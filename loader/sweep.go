@@ -59,7 +59,7 @@ func sweepInstance(dir string, f *finder) (done []string, err error) {
 	defer lock.Close()
 	done, err = readInstance(dir, f).sweepPorts(f)
 	loadStep("swept interfaces")
-	if i := readInstance(dir, f); len(i.Ports) != 0 || !i.stale() { // more may be stale by now: the next Sweep removes it
+	if i := readInstance(dir, f); len(i.Ports) != 0 || !i.stale() { // an interface that has become stale since is left to the next Sweep
 		return done, err
 	}
 	if err := os.RemoveAll(dir); err != nil {
@@ -85,8 +85,8 @@ func (i Instance) sweepPorts(f *finder) (done []string, err error) {
 	return done, err
 }
 
-// sweep restores the settings of a stale interface, and removes its pins. If shared, it
-// removes the interface's flows from the flow map as forget does.
+// sweep restores the settings of a stale interface, and removes its pins. shared has
+// the same meaning as in forget.
 func (p *PinnedPort) sweep(f *finder, shared bool) (done []string, err error) {
 	settings, err := p.restore(f, whereabouts{}, false)
 	if err != nil {

@@ -38,13 +38,13 @@ type Unloaded struct {
 // Unload detaches the programs of an instance, or of one of its interfaces. It finds an
 // interface that was renamed or moved. Unload also removes the pins, and restores the
 // settings that Load has tuned. If a check before the first change fails, it unloads
-// none. If a later step fails for one interface, it continues with the others; done lists
-// the interfaces whose programs are detached.
+// none. If a later step fails for one interface, Unload continues with the others. done
+// lists the interfaces whose programs are detached.
 //
 // Errors: ErrQueueBusy while a process uses an interface or has flows there, unless
-// o.Force; the text says how many flows of which process would be lost. ErrLayout if
-// another version made the maps, because the flows cannot be counted then. ErrNotPinned
-// if nothing is pinned.
+// o.Force is true. The text of ErrQueueBusy says how many flows of which process would
+// be lost. ErrLayout if another version made the maps, because the flows cannot be
+// counted then. ErrNotPinned if nothing is pinned.
 func Unload(o UnloadOptions) (done []Unloaded, err error) {
 	if err := isPinned(o.Instance); err != nil {
 		return nil, err
@@ -81,9 +81,9 @@ func Unload(o UnloadOptions) (done []Unloaded, err error) {
 	return done, err
 }
 
-// unloadAll unloads interfaces of an instance. If it fails for one of them, it continues
-// with the others. shared says that the instance keeps other interfaces, which go on
-// using the flow map.
+// unloadAll unloads interfaces of an instance. If it fails for one of them, it
+// continues with the others. shared says that other interfaces of the instance stay
+// loaded and use the flow map.
 func unloadAll(ports []PinnedPort, f *finder, shared bool) (done []Unloaded, err error) {
 	for _, p := range ports {
 		u, failed := p.unload(f)
@@ -218,9 +218,10 @@ func (p PinnedPort) unload(f *finder) (u Unloaded, err error) {
 	return u, detach(p.Dir)
 }
 
-// forget removes the pins of an interface whose program is detached, and, if shared, its
-// flows from the flow map that other interfaces go on using. It removes the pins even if
-// the flows cannot be removed: nobody would remove them later.
+// forget removes the pins of an interface whose program is detached. If shared is true,
+// it also deletes the interface's flows, because other interfaces use the flow map. It
+// removes the pins even if the flows cannot be deleted, because no later call would
+// remove the pins.
 func (p *PinnedPort) forget(shared bool) (err error) {
 	if shared {
 		err = p.dropFlows()
