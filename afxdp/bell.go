@@ -56,8 +56,8 @@ func (b *bell) ring() {
 	}
 }
 
-// announce announces a sleep of the caller. It returns true if ring was called already;
-// the caller must not sleep then. awake withdraws the announcement.
+// announce announces a sleep of the caller. If it returns true, ring was called
+// already, and the caller must not sleep. awake withdraws the announcement.
 func (b *bell) announce() (rung bool) {
 	b.asleep.Store(true)
 	return b.heard()

@@ -38,8 +38,8 @@ func (q *Queue) setBudget() error {
 
 // setBuffer raises the send buffer. In copy mode the kernel charges every frame in
 // transmission to it. A size above net.core.wmem_max needs CAP_NET_ADMIN. The kernel
-// may grant less than the default; Info reports the size. setBuffer fails if the kernel
-// grants less than Config.SendBuffer.
+// may grant less than the default. Info.SendBuffer is the granted size. setBuffer fails
+// if the kernel grants less than Config.SendBuffer.
 func (q *Queue) setBuffer() error {
 	want := uint64(q.cfg.SendBuffer)
 	if want == 0 {

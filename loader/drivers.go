@@ -44,8 +44,8 @@ type Driver struct {
 	Speed string
 
 	// Quirk is a fault that the driver's documentation or other XDP users report. The
-	// text continues "driver NAME is said to be one that". Remedy says what to do;
-	// IFACE in it stands for the interface. Quirks have not been tried with stag.
+	// text continues "driver NAME is said to be one that". Remedy says what to do.
+	// IFACE in Remedy stands for the interface. Quirks have not been tried with stag.
 	Quirk, Remedy string
 }
 

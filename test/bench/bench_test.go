@@ -8,8 +8,8 @@ import (
 	"github.com/stag-rdma/stag/test/bench/measure"
 )
 
-// TestBench: each table of streams has every figure that its columns promise,
-// above 0, and nothing is left behind. Which figures a row lacks is known.
+// TestBench checks that each table of streams has every figure of its columns, above 0,
+// and that nothing is left behind. The test knows which rows lack which figures.
 func TestBench(t *testing.T) {
 	for _, c := range []struct{ table, mtu, only string }{
 		{"goodput", "1500", ""},
@@ -42,12 +42,12 @@ func TestBench(t *testing.T) {
 	}
 }
 
-// foreign reports whether another program measures the row: it says how fast it
-// was, and no more.
+// foreign reports whether another program measures the row. Such a row has only the
+// goodput.
 func foreign(row string) bool { return row == "iperf3" || strings.HasPrefix(row, "ucx") }
 
-// checkFigure demands a value above 0, but of what counts mishaps, which there
-// may be none of, and of what only engines and raw streams have.
+// checkFigure checks that a figure is above 0. A count of mishaps may be 0. Some
+// figures exist only for engines and raw streams.
 func checkFigure(t *testing.T, r *measure.Row, f measure.Figure) {
 	t.Helper()
 	v, there := r.Median[f]
@@ -68,8 +68,8 @@ func checkFigure(t *testing.T, r *measure.Row, f measure.Figure) {
 	}
 }
 
-// TestBenchInterrupted: nothing was measured as a whole, so nothing is printed,
-// and nothing is left behind.
+// TestBenchInterrupted interrupts the first round. The benchmark prints no report and
+// leaves nothing behind.
 func TestBenchInterrupted(t *testing.T) {
 	for _, word := range []string{"1 of 3", "2 of 3", "3 of 3"} {
 		t.Run(word, func(t *testing.T) {
@@ -84,7 +84,8 @@ func TestBenchInterrupted(t *testing.T) {
 	}
 }
 
-// TestBenchRefuses: bad options are one line, and the exit code says so.
+// TestBenchRefuses checks that the error for bad options is one line, and checks the
+// exit code.
 func TestBenchRefuses(t *testing.T) {
 	for args, want := range map[string]string{
 		"nonsense":           `bench: no table "nonsense": there are goodput,`,

@@ -19,15 +19,13 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// patience bounds how long a run of the benchmark takes in a test. None comes
-// near it.
+// patience limits a run of the benchmark in a test. No run comes near it.
 const patience = 2 * time.Minute
 
 // binary is the path of the benchmark, which TestMain builds.
 var binary string
 
-// TestMain builds the benchmark. If it runs as root the tests have mounts of their
-// own.
+// TestMain builds the benchmark. If it runs as root, the tests have their own mounts.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	need.OwnMounts()
@@ -54,7 +52,7 @@ func orExit(err error) {
 	}
 }
 
-// benchmark is the benchmark with its arguments. It is killed when the test ends.
+// benchmark returns the benchmark with its arguments. It is killed when the test ends.
 func benchmark(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -62,10 +60,10 @@ func benchmark(t *testing.T, args ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, binary, args...)
 }
 
-// result is what a run printed.
+// result is the output of a run.
 type result struct{ stdout, stderr string }
 
-// run runs cmd to its end, and demands an exit code.
+// run runs cmd to its end and checks the exit code.
 func run(t *testing.T, code int, cmd *exec.Cmd) (r result) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -102,6 +100,6 @@ func interrupted(t *testing.T, cmd *exec.Cmd, word string) (code int, last strin
 	if !sent {
 		t.Errorf("it never printed %q", word)
 	}
-	_ = cmd.Wait() // the exit code tells
+	_ = cmd.Wait() // the exit code says how it ended
 	return cmd.ProcessState.ExitCode(), last
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/stag-rdma/stag/test/bench/measure"
 )
 
-// savedBench writes what a run of two rounds might have printed as JSON, and
-// returns the file's name.
+// savedBench writes the JSON report of an invented run of two rounds. It returns the
+// name of the file.
 func savedBench(t *testing.T) string {
 	t.Helper()
 	values := measure.Values{measure.PerSecond: 812}
@@ -34,7 +34,7 @@ func savedBench(t *testing.T) string {
 	return name
 }
 
-// TestBenchFrom: a saved run is printed, kept as text and drawn, by any user.
+// TestBenchFrom checks that any user can print, save and draw a saved run.
 func TestBenchFrom(t *testing.T) {
 	saved, dir := savedBench(t), t.TempDir()
 	out, charts := filepath.Join(dir, "results.txt"), filepath.Join(dir, "charts")
@@ -54,7 +54,8 @@ func TestBenchFrom(t *testing.T) {
 	}
 }
 
-// TestBenchFromFails: the error is one line, and what can be printed is.
+// TestBenchFromFails checks that the error is one line, and that the rest is still
+// printed.
 func TestBenchFromFails(t *testing.T) {
 	saved := savedBench(t)
 	garbage := filepath.Join(t.TempDir(), "garbage")

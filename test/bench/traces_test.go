@@ -14,14 +14,14 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// traces is what the benchmark could leave behind: claims and pins in mounts that only this
-// test has, and interfaces in the namespace that it was started in.
+// traces are the objects that the benchmark could leave behind: claims and pins in the
+// test's own mounts, and interfaces in the namespace where the benchmark started.
 type traces struct {
 	claims, pins int
 	links        string
 }
 
-// tracesOf returns what there is now, in the namespace of the calling thread.
+// tracesOf returns the present traces, in the namespace of the calling thread.
 func tracesOf(t *testing.T) traces {
 	t.Helper()
 	need.Root(t)
@@ -44,8 +44,8 @@ func files(t *testing.T, dir string) int {
 	return len(list)
 }
 
-// gone waits until everything is as it was before. The kernel removes pins and interfaces
-// a little after their process.
+// gone waits until the traces are as before. The kernel removes pins and interfaces a
+// little after their process has ended.
 func (before traces) gone(t *testing.T) {
 	t.Helper()
 	var now traces

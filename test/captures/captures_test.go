@@ -8,9 +8,9 @@ import (
 	"github.com/stag-rdma/stag/test/captures"
 )
 
-// TestRead: every capture has connections, whole from their first octet on,
-// and every connection that says something begins with an MPA frame: with a
-// Request, but where a hand-written peer tried something else.
+// TestRead checks that every capture has connections, complete from their first octet
+// on. Every connection with data begins with an MPA frame. It is a Request, except in
+// captures of hand-written peers.
 func TestRead(t *testing.T) {
 	names, err := captures.Names()
 	if err != nil {
@@ -38,7 +38,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestLoss: what was sent again is there once.
+// TestLoss checks that retransmitted octets are in the stream only once.
 func TestLoss(t *testing.T) {
 	again := func(name string) (n int) {
 		conns, err := captures.Read(name)

@@ -11,9 +11,10 @@ import (
 	"github.com/stag-rdma/stag/test/world"
 )
 
-// A bottleneck that eight flows share: 80 Mb/s and a round trip of 20 ms that
-// the queue, of one bandwidth-delay product, can double. Each flow's share is
-// about 20 segments in a round trip, and twice that with the queue.
+// bottleneck is the path that eight flows share. It has 80 Mb/s and a round trip of 20
+// ms. Its queue holds one bandwidth-delay product, so a full queue doubles the round
+// trip. Each flow's share is about 20 segments per round trip, and twice as many with a
+// full queue.
 var bottleneck = simnic.Config{Rate: 80e6, Latency: 10 * time.Millisecond, QueueLen: 132, TxRing: 4096, Frames: 8192, Seed: 11}
 
 const (
@@ -21,10 +22,9 @@ const (
 	contest = 40 * time.Second
 )
 
-// TestFairness: flows of both congestion controls, and of either alone, share a
-// bottleneck. On a path as short as this one CUBIC is to be as fast as NewReno
-// and no faster (RFC 9438 §4.3). A single flow's part of so short a time is also
-// a matter of who loses at which overflow.
+// TestFairness runs flows of each congestion control, and of both together, through a
+// bottleneck. On such a short path CUBIC must be as fast as NewReno (RFC 9438 §4.3). In
+// such a short time the share of a single flow also depends on chance.
 func TestFairness(t *testing.T) {
 	for name, controls := range map[string][8]string{
 		"reno":  {"reno", "reno", "reno", "reno", "reno", "reno", "reno", "reno"},
@@ -54,8 +54,8 @@ func TestFairness(t *testing.T) {
 	}
 }
 
-// contend runs the flows, which begin one after the other, and reports what part
-// of a fair share each has had, and megabits per second of all.
+// contend starts the flows one after the other. It returns the share of each flow, in
+// fair shares, and the megabits per second of all flows.
 func contend(t *testing.T, controls [8]string) (shares [8]float64, total float64) {
 	t.Helper()
 	w, err := world.New(world.Config{Link: bottleneck})
@@ -93,7 +93,7 @@ func contend(t *testing.T, controls [8]string) (shares [8]float64, total float64
 	return shares, 8 * sum / contest.Seconds() / 1e6
 }
 
-// info is what the sender of a connection says of it.
+// info returns the state of a connection's sender.
 func info(t *testing.T, w *world.World, c world.Conn) (i tcp.Info) {
 	t.Helper()
 	err := w.Do(0, func(ctx context.Context) error {
@@ -105,8 +105,8 @@ func info(t *testing.T, w *world.World, c world.Conn) (i tcp.Info) {
 	return i
 }
 
-// TestMarksInsteadOfLosses: where routers mark, a flow with ECN slows down as
-// one without it does for losses, and sends nothing twice.
+// TestMarksInsteadOfLosses checks a flow with ECN over routers that mark packets. It
+// slows down as a flow without ECN does after losses, and retransmits nothing.
 func TestMarksInsteadOfLosses(t *testing.T) {
 	for _, control := range []string{"reno", "cubic"} {
 		for _, p := range []float64{0.001, 0.01} {

@@ -1,6 +1,6 @@
-// Package goodput is the throughput of two engines over simulated links as a
-// golden file: a change in how TCP behaves under loss shows as a difference.
-// Over loss and delay it also stands beside what theory makes of them.
+// Package goodput compares the throughput of two engines over simulated links with a
+// golden file. A change of TCP's behaviour under loss shows as a difference. Some tests
+// compare the throughput with theory.
 package goodput
 
 import (
@@ -22,11 +22,11 @@ var update = flag.Bool("update", false, "write the golden file instead of compar
 
 const (
 	golden = "testdata/goodput.txt"
-	volume = 8 << 20 // moved in each run
+	volume = 8 << 20 // octets of each run
 )
 
-// rows are the links; each is run with every kind of flow. All have 1 Gb/s and
-// the delay that is said, one way.
+// rows are the links. Every kind of flow runs over each link. All links have 1 Gb/s.
+// The delay is for one direction.
 var rows = []struct {
 	name string
 	link simnic.Config
@@ -67,14 +67,14 @@ func TestGoodputTable(t *testing.T) {
 	same(t, golden, b.Bytes())
 }
 
-// measure moves octets from A to B and reports megabits of payload per second
-// of virtual time, and what the sender did.
+// measure transfers octets from A to B. It returns megabits of payload per second of
+// virtual time, and the sender's statistics.
 func measure(t *testing.T, link simnic.Config, flow world.Flow) (rate float64, st tcp.Stats) {
 	t.Helper()
 	return measureOf(t, volume, link, flow)
 }
 
-// measureOf is measure for another number of octets.
+// measureOf does the same as measure for another number of octets.
 func measureOf(t *testing.T, volume uint64, link simnic.Config, flow world.Flow) (rate float64, st tcp.Stats) {
 	t.Helper()
 	link.Seed, link.Rate, link.Frames = 7, 1e9, 2048
@@ -96,7 +96,7 @@ func measureOf(t *testing.T, volume uint64, link simnic.Config, flow world.Flow)
 	return float64(volume) * 8 / took.Seconds() / 1e6, st
 }
 
-// inspect looks at the sender.
+// inspect calls look with the sender.
 func inspect(t *testing.T, w *world.World, c world.Conn, look func(*tcp.Conn)) {
 	t.Helper()
 	err := w.Do(0, func(ctx context.Context) error { return w.Engines[0].Inspect(ctx, c.ID[0], look) })

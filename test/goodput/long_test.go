@@ -12,15 +12,15 @@ import (
 	"github.com/stag-rdma/stag/test/world"
 )
 
-// long is a path of 1 Gb/s without loss, and one flow over it. Both ends have
-// the frames that a queue has by default, and the window scale that Linux chooses
-// for buffers of 32 MiB.
+// long is a path of 1 Gb/s without loss, with one flow over it. Both ends have the
+// default number of frames. The window scale is the one that Linux chooses for buffers
+// of 32 MiB.
 type long struct {
 	*testing.T
 	w    *world.World
 	conn world.Conn
 	sink *octets.Transfer
-	lose bool // the next packet with data
+	lose bool // lose the next packet with data
 }
 
 func newLong(t *testing.T, rtt time.Duration, mtu uint32, control string) *long {
@@ -44,14 +44,14 @@ func (l *long) drop(from simnic.Side, packet []byte) bool {
 	return lost
 }
 
-// rate is the Mb/s of payload while d passes.
+// rate runs the world for d and returns the Mb/s of payload.
 func (l *long) rate(d time.Duration) float64 {
 	before := l.sink.Received()
 	l.w.Pass(d)
 	return 8 * float64(l.sink.Received()-before) / d.Seconds() / 1e6
 }
 
-// receiver is what the flow's receiving end and its engine say.
+// receiver returns the state of the flow's receiver, and its engine's drops by reason.
 func (l *long) receiver() (i tcp.Info, dropped map[string]uint64) {
 	l.Helper()
 	e := l.w.Engines[1]
@@ -71,7 +71,7 @@ func (l *long) receiver() (i tcp.Info, dropped map[string]uint64) {
 	return i, dropped
 }
 
-// TestLongPaths: one connection fills the path, however long it is.
+// TestLongPaths checks that one connection fills the path, however long the path is.
 func TestLongPaths(t *testing.T) {
 	for _, rtt := range []time.Duration{100 * time.Microsecond, time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond} {
 		for _, mtu := range []uint32{1500, 3506} {
@@ -93,8 +93,9 @@ func TestLongPaths(t *testing.T) {
 	}
 }
 
-// TestLongPathLoss: a segment is lost while more is under way than there are frames.
-// The receiver keeps all that comes behind it, so nothing else is sent again.
+// TestLongPathLoss loses a segment while more segments are in flight than the receiver
+// has frames. The receiver keeps all later segments, so only the lost one is
+// retransmitted.
 func TestLongPathLoss(t *testing.T) {
 	for _, rtt := range []time.Duration{10 * time.Millisecond, 100 * time.Millisecond} {
 		l := newLong(t, rtt, 1500, "cubic")

@@ -12,10 +12,10 @@ import (
 	"github.com/stag-rdma/stag/test/world"
 )
 
-// TestPingsThroughLoss: messages of 64 KiB go back and forth eight times while
-// segments are lost in both directions. What it takes is mostly timeouts: the
-// estimate of the round trip must not take these for the way. All times are virtual;
-// the bounds are a tenth and a half above what was seen when they were set.
+// TestPingsThroughLoss sends messages of 64 KiB back and forth eight times while
+// segments are lost in both directions. Most of the time is timeouts. The estimate of
+// the round-trip time must not include them. All times are virtual. The bounds are 10%
+// and 50% above the values at the time when the test was written.
 func TestPingsThroughLoss(t *testing.T) {
 	for _, c := range []struct {
 		loss         float64
@@ -40,7 +40,7 @@ func TestPingsThroughLoss(t *testing.T) {
 	}
 }
 
-// pings reports how long eight of them take.
+// pings returns how long eight round trips take.
 func pings(t *testing.T, seed uint64, loss float64, noStamps bool) time.Duration {
 	t.Helper()
 	const size, count = 64 << 10, 8
@@ -63,8 +63,8 @@ func pings(t *testing.T, seed uint64, loss float64, noStamps bool) time.Duration
 	return w.Now().Sub(begin)
 }
 
-// pinger is either end: it answers a message of size octets with one when all of it
-// is there.
+// pinger is either end. It answers a complete message of size octets with a message of
+// the same size.
 type pinger struct {
 	size, rounds int
 	got, owes    int

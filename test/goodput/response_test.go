@@ -18,8 +18,8 @@ import (
 
 const response = "testdata/response.txt"
 
-// controls are the congestion controls with the mean window, in segments, that
-// theory gives them where a segment is lost with probability p.
+// controls are the congestion controls, each with its mean window in segments at a loss
+// probability of p, by theory.
 var controls = []struct {
 	name   string
 	window func(p float64, rtt time.Duration) float64
@@ -28,39 +28,41 @@ var controls = []struct {
 	{"cubic", func(p float64, rtt time.Duration) float64 { return max(mathis(p), curve(p, rtt)) }},
 }
 
-// mathis is √(3/2p) (Mathis, Semke, Mahdavi, Ott: The Macroscopic Behavior of
-// the TCP Congestion Avoidance Algorithm, 1997), for one segment more per
-// window: octets are counted here (RFC 3465), however many an ACK acknowledges.
+// mathis returns √(3/2p) (Mathis, Semke, Mahdavi, Ott: The Macroscopic Behavior of the
+// TCP Congestion Avoidance Algorithm, 1997). It assumes that a window grows by one
+// segment per round trip. This is true here because the sender counts octets (RFC
+// 3465), however many an ACK acknowledges.
 func mathis(p float64) float64 { return math.Sqrt(3 / (2 * p)) }
 
-// curve is RFC 9438 §5.1. Its Reno-friendly region (§4.3) makes of it the larger
-// of this and mathis.
+// curve returns the window of RFC 9438 §5.1, or that of mathis if it is larger, because
+// of the Reno-friendly region (§4.3).
 func curve(p float64, rtt time.Duration) float64 {
 	const c, beta = 0.4, 0.7
 	return math.Pow(c*(3+beta)/(4*(1-beta)), 0.25) * math.Pow(rtt.Seconds()/p, 0.75)
 }
 
-// withTimeouts is the segments in a second by the model of Padhye, Firoiu,
-// Towsley and Kurose (Modeling TCP Throughput, 1998; RFC 5348 §3.1), with b = 1
-// and the window that the congestion control has there.
+// withTimeouts returns the segments per second in the model of Padhye, Firoiu, Towsley
+// and Kurose (Modeling TCP Throughput, 1998; RFC 5348 §3.1), with b = 1 and the window
+// of the congestion control.
 func withTimeouts(window, p float64, rtt time.Duration) float64 {
 	rto := max(200*time.Millisecond, rtt).Seconds()
 	return 1 / (rtt.Seconds()/window + rto*min(1, 3*math.Sqrt(3*p/8))*p*(1+32*p*p))
 }
 
-// Goodput lies between what the model with timeouts says of the Reno of 1990,
-// which needs one for nearly every window with two losses, and what the mean
-// window carries that is never interrupted; but for these factors:
+// least and most bound the goodput. The lower bound is least times the rate in the
+// model with timeouts. That model describes the Reno of 1990, which needs a timeout for
+// nearly every window with two losses. The upper bound is most times the rate of a mean
+// window without interruption.
 //
-// least: nothing need be taken off for timeouts, as SACK, RACK and tail loss
-// probes avoid most of them. But about a hundred losses make a measurement, which
-// is ±10% of them and ±5% of the window; and the formulas let the window grow
-// while a loss is repaired, which takes one round trip of the few that a small
-// window has between two losses.
+// least: No allowance for timeouts is needed, because SACK, RACK and tail loss probes
+// avoid most of them. But a measurement has only about a hundred losses, which is an
+// error of ±10% of the losses and ±5% of the window. The formulas also let the window
+// grow during the repair of a loss. The repair takes one of the few round trips between
+// two losses.
 //
-// most: several losses in one window are one reduction, where the formulas count
-// each; and CUBIC's takes all intervals between losses for equal, while by chance
-// some are long, and at their end it grows by the cube.
+// most: Several losses in one window cause one reduction, but the formulas count each
+// loss. CUBIC's formula also assumes equal intervals between losses. By chance some
+// intervals are long, and at their end the window grows by the cube.
 const least, most = 0.8, 1.3
 
 var (
@@ -68,8 +70,8 @@ var (
 	delays = []time.Duration{100 * time.Microsecond, time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond}
 )
 
-// TestResponse compares goodput over loss and delay with theory, and the table
-// with the last one.
+// TestResponse compares the goodput over loss and delay with theory, and the table with
+// the golden file.
 func TestResponse(t *testing.T) {
 	var b bytes.Buffer
 	tw := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
@@ -92,7 +94,7 @@ func TestResponse(t *testing.T) {
 	same(t, response, b.Bytes())
 }
 
-// same compares a table with its golden file, or writes that.
+// same compares a table with its golden file, or writes the file.
 func same(t *testing.T, name string, got []byte) {
 	t.Helper()
 	if *update {
@@ -110,8 +112,8 @@ func same(t *testing.T, name string, got []byte) {
 	}
 }
 
-// respond reports the segments of data in a second of virtual time, slow start
-// left out, over a link that nothing but loss and delay limits.
+// respond returns the data segments per second of virtual time after slow start. Only
+// loss and delay limit the link.
 func respond(t *testing.T, control string, p float64, delay time.Duration) (rate float64, st tcp.Stats) {
 	t.Helper()
 	const mss = 1500 - 40 - 12

@@ -20,18 +20,18 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// machine is a host of its own as far as stag can tell: a network namespace, a
-// mount namespace with its own /sys, BPF file system and /run, and a host name.
-// A process that sleeps holds them.
+// machine looks like a host of its own to stag. It has a network namespace, a host
+// name, and a mount namespace with its own /sys, BPF file system and /run. A sleeping
+// process, the holder, keeps the namespaces.
 type machine struct {
 	name string
-	bin  string // directory with the stag binary, first in the search path
+	bin  string // directory with the stag binary, the first in the search path
 	hold *exec.Cmd
 }
 
-// starter starts the holder, on a thread that lives as long as the holder does:
-// the death signal comes when the thread ends that has started it, and threads
-// end that have been inside a machine.
+// starter starts the holder on a thread that lives as long as the holder. The kernel
+// kills the holder when this thread ends. Threads that have been inside a machine end
+// early.
 func (m *machine) starter(started chan<- error, ended chan<- struct{}) {
 	runtime.LockOSThread()
 	err := m.hold.Start()
@@ -42,8 +42,8 @@ func (m *machine) starter(started chan<- error, ended chan<- struct{}) {
 	close(ended)
 }
 
-// furnish makes the namespaces look like a machine. They are private: nothing of
-// this is seen outside, and all of it ends with the holder.
+// furnish makes the namespaces look like a machine. They are private: nothing is
+// visible outside, and everything ends with the holder.
 const furnish = `
 mount -t sysfs sysfs /sys
 mount -t bpf bpf /sys/fs/bpf
@@ -81,8 +81,8 @@ func newMachine(t *testing.T, name, bin string) *machine {
 	return m
 }
 
-// cable joins the two machines by interfaces called eth1, as a NIC's would be:
-// what leaves one has a complete checksum.
+// cable connects the two machines by interfaces called eth1. Sent packets have complete
+// checksums, as on a NIC.
 func cable(t *testing.T, left, right *machine) {
 	t.Helper()
 	err := left.inside(func() error {
@@ -112,7 +112,7 @@ func (m *machine) inside(f func() error) error {
 	defer there.Close()
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		if err := netns.Set(there); err != nil {
 			done <- err
 			return
@@ -122,19 +122,20 @@ func (m *machine) inside(f func() error) error {
 	return <-done
 }
 
-// command is a script on this machine, line by line, as typed into a shell that
-// stops at the first failure. Of stag it has the binary, and nothing else.
+// command returns a script for this machine. It runs line by line, as in a shell that
+// stops at the first failure. The only file of stag on the machine is the binary.
 func (m *machine) command(script string) *exec.Cmd {
 	cmd := exec.Command("nsenter", "--target", strconv.Itoa(m.hold.Process.Pid), "--net", "--mount", "--uts",
 		"bash", "-e", "-o", "pipefail", "-c", script)
 	cmd.Env = []string{"PATH=" + m.bin + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"}
 	cmd.Dir = "/"
-	// A group of its own, as a shell gives its jobs: Ctrl-C reaches all of it.
+	// The process group is new, as for a job of a shell, so that Ctrl-C reaches all
+	// processes.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return cmd
 }
 
-// job is a command that runs on while others do.
+// job is a command that runs in the background.
 type job struct {
 	m    *machine
 	text string
@@ -155,10 +156,10 @@ func (m *machine) start(t *testing.T, script string) *job {
 	return j
 }
 
-// limit is far beyond what any step takes: a step that hangs must fail.
+// limit is far longer than any step needs. It ends a step that hangs.
 const limit = 2 * time.Minute
 
-// end waits for the job, whose exit code must be 0.
+// end waits for the job. Its exit code must be 0.
 func (j *job) end(t *testing.T) string {
 	t.Helper()
 	select {
@@ -172,7 +173,7 @@ func (j *job) end(t *testing.T) string {
 	return j.out.String()
 }
 
-// interrupt is Ctrl-C.
+// interrupt sends Ctrl-C to the job.
 func (j *job) interrupt(t *testing.T) {
 	t.Helper()
 	if err := syscall.Kill(-j.cmd.Process.Pid, syscall.SIGINT); err != nil {
@@ -180,7 +181,7 @@ func (j *job) interrupt(t *testing.T) {
 	}
 }
 
-// build makes the stag binary, in a directory that has nothing else.
+// build builds the stag binary in an empty directory.
 func build(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()

@@ -13,27 +13,27 @@ import (
 
 // step is a block of a page:
 //
-//	sh WHERE           run it on left, right or both, and go on when it has ended well
-//	sh WHERE waits     start it; it must end well by `finish`
-//	sh WHERE stays     start it; `ends` is the Ctrl-C that it ends well by
-//	text               was in the output of the step before, numbers aside
+//	sh WHERE           run it on left, right or both; its exit code must be 0
+//	sh WHERE waits     start it; it must end with exit code 0 by `finish`
+//	sh WHERE stays     start it; `ends` sends Ctrl-C, and its exit code must be 0
+//	text               the output of the step before, except numbers
 type step struct {
-	line       int // of the page
+	line       int // line number in the page
 	where, how string
 	text       string
-	shown      string // the text block behind it
+	shown      string // text block after the step
 }
 
 var fence = regexp.MustCompile("^```([a-z]*)(?: ([a-z]+))?(?: ([a-z]+))?$")
 
-// steps reads a page.
+// steps parses a page.
 func steps(page string) (list []step, err error) {
 	var in *step
 	text := false
 	for i, line := range strings.Split(page, "\n") {
 		m := fence.FindStringSubmatch(line)
 		switch {
-		case m != nil && (in != nil || text): // the end of a block
+		case m != nil && (in != nil || text): // end of the block
 			in, text = nil, false
 		case m == nil && in != nil:
 			in.text += line + "\n"
@@ -52,11 +52,11 @@ func steps(page string) (list []step, err error) {
 	return list, nil
 }
 
-// walk is a page being followed.
+// walk is the state of following a page.
 type walk struct {
 	*testing.T
 	hosts map[string]*machine
-	jobs  map[string][]*job // by host: those that have been started and not ended
+	jobs  map[string][]*job // running jobs, by host
 }
 
 func TestTwoMachines(t *testing.T) {
@@ -89,7 +89,7 @@ func TestTwoMachines(t *testing.T) {
 	}
 }
 
-// do follows one step.
+// do runs one step.
 func (w *walk) do(s step) {
 	w.Helper()
 	hosts := []string{s.where}
@@ -128,7 +128,7 @@ func (w *walk) do(s step) {
 	}
 }
 
-// settled waits until a job has had the time to begin: it listens, or has ended.
+// settled waits until a job listens or has ended.
 func (w *walk) settled(j *job) {
 	w.Helper()
 	for range 100 {
@@ -139,14 +139,14 @@ func (w *walk) settled(j *job) {
 		case <-time.After(20 * time.Millisecond):
 		}
 		if strings.TrimSpace(j.out.String()) != "" {
-			break // it says what it does when it is ready
+			break // the job prints a line when it is ready
 		}
 	}
 	time.Sleep(300 * time.Millisecond)
 }
 
-// reap ends the other host's waiting jobs, if they have ended, before a step that
-// needs their port again.
+// reap removes the other host's waiting jobs that have ended. It runs before a step
+// that needs their port again.
 func (w *walk) reap(host string, s step) {
 	w.Helper()
 	for other, jobs := range w.jobs {
@@ -166,7 +166,7 @@ func (w *walk) last(host string) *job {
 	return jobs[len(jobs)-1]
 }
 
-// finish waits for what runs on host.
+// finish waits for the jobs on host.
 func (w *walk) finish(host string) (out string) {
 	w.Helper()
 	for _, j := range w.jobs[host] {
@@ -178,12 +178,12 @@ func (w *walk) finish(host string) (out string) {
 
 var numbers = regexp.MustCompile(`[0-9]+(\.[0-9]+)*`)
 
-// plain is a line without what differs from run to run.
+// plain returns a line without the parts that differ between runs.
 func plain(line string) string {
 	return strings.Join(strings.Fields(numbers.ReplaceAllString(line, "N")), " ")
 }
 
-// compare looks for each line that the page shows in what was said.
+// compare looks for each line of the page's text block in the output.
 func (w *walk) compare(s step, out string) {
 	w.Helper()
 	said := map[string]bool{}
@@ -197,8 +197,8 @@ func (w *walk) compare(s step, out string) {
 	}
 }
 
-// settings are what `stag load --tune` could have changed, on both machines, and
-// what it has pinned.
+// settings returns the settings that `stag load --tune` could have changed on both
+// machines, and stag's pins.
 func (w *walk) settings() (all string) {
 	w.Helper()
 	const look = `cd /sys/class/net/eth1
@@ -211,7 +211,7 @@ find /sys/fs/bpf/stag -type f 2>/dev/null || true
 	return all
 }
 
-// TestSteps: a block that nobody could follow is an error, not left out.
+// TestSteps checks that a malformed block is an error.
 func TestSteps(t *testing.T) {
 	list, err := steps("a\n```sh left waits\nx\ny\n```\n```text\nz\n```\n```sh both\nv\n```\n")
 	if err != nil || len(list) != 2 || list[0] != (step{2, "left", "waits", "x\ny\n", "z\n"}) || list[1].where != "both" {

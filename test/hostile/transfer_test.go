@@ -46,7 +46,7 @@ func (e *end) receive(i uint64) error {
 	return err
 }
 
-// close closes everything of e, which must go without complaint.
+// closeEnd closes everything of e and checks that there is no error.
 func (r *rig) closeEnd(e *end) {
 	r.Helper()
 	r.Check(e.qp.Close())
@@ -55,7 +55,7 @@ func (r *rig) closeEnd(e *end) {
 	r.Check(e.pd.Close())
 }
 
-// neighbour is another adapter, in order, where the raw peers are.
+// neighbour returns another, well-behaved adapter at the place of the raw peers.
 func (r *rig) neighbour() *rdma.Adapter {
 	r.Helper()
 	var a *rdma.Adapter
@@ -101,14 +101,15 @@ func (e *end) next(ctx context.Context, f func(c rdma.Completion) error) error {
 // errFailed is a work request that did not succeed.
 var errFailed = errors.New("failed")
 
-// fill makes slot's octets those of message i.
+// fill fills slot with the octets of message i.
 func fill(slot []byte, i uint64) {
 	for at := 0; at < len(slot); at += 8 {
 		binary.LittleEndian.PutUint64(slot[at:], (i+1)*0x9e3779b97f4a7c15+uint64(at))
 	}
 }
 
-// differs is the first octet that is not message i's; -1: none.
+// differs returns the index of the first octet that does not belong to message i, or
+// -1.
 func differs(slot []byte, i uint64) int {
 	for at := 0; at < len(slot); at += 8 {
 		if binary.LittleEndian.Uint64(slot[at:]) != (i+1)*0x9e3779b97f4a7c15+uint64(at) {
@@ -118,7 +119,7 @@ func differs(slot []byte, i uint64) int {
 	return -1
 }
 
-// send sends messages, n of them.
+// send sends n messages.
 func (e *end) send(ctx context.Context, n uint64) error {
 	rkey := rdma.STag(binary.BigEndian.Uint32(e.qp.Conn().PrivateData))
 	credits := slots
@@ -184,13 +185,13 @@ func (e *end) take(ctx context.Context, n uint64) error {
 	return nil
 }
 
-// transfer is a verified transfer that is under way.
+// transfer is a running verified transfer.
 type transfer struct {
 	from, to *end
 	done     chan error // two values
 }
 
-// begin begins to move n messages between two connected ends.
+// begin starts to send n messages between two connected ends.
 func begin(ctx context.Context, from, to *end, n uint64) *transfer {
 	x := &transfer{from, to, make(chan error, 2)}
 	go func() { x.done <- from.send(ctx, n) }()
@@ -198,5 +199,5 @@ func begin(ctx context.Context, from, to *end, n uint64) *transfer {
 	return x
 }
 
-// wait is the end of both.
+// wait waits for the end of both sides and returns their errors.
 func (x *transfer) wait() error { return errors.Join(<-x.done, <-x.done) }

@@ -71,7 +71,7 @@ func newVictim(r *rig) *victim {
 	return v
 }
 
-// region is a region full of something.
+// region registers a region with a pattern.
 func (v *victim) region(pd *rdma.PD, access rdma.Access) *rdma.MR {
 	v.Helper()
 	mr, err := pd.AllocMR(regionLen, access)
@@ -106,7 +106,7 @@ func (v *victim) intact() {
 	}
 }
 
-// bury closes everything, and demands that there is no error.
+// bury closes everything and checks that there is no error.
 func (v *victim) bury() {
 	v.Helper()
 	if v.quit {
@@ -144,8 +144,8 @@ func (v *victim) accept(request rawpeer.Frame, p rdma.ConnParams) rawpeer.Frame 
 	return reply
 }
 
-// call connects the victim to a peer that answers with reply and, at once,
-// what follows it. It returns the Request and Dial's error.
+// call connects the victim to a peer that answers with the frames of reply. It returns
+// the Request and Dial's error.
 func (v *victim) call(p rdma.ConnParams, reply func(request rawpeer.Frame) []byte) (rawpeer.Frame, error) {
 	v.Helper()
 	l := v.listen()
@@ -162,7 +162,7 @@ func (v *victim) call(p rdma.ConnParams, reply func(request rawpeer.Frame) []byt
 	return request, <-dialled
 }
 
-// replies is for call: these octets, whatever the Request.
+// replies returns a function for call that returns these frames for every Request.
 func replies(frames ...[]byte) func(rawpeer.Frame) []byte {
 	return func(rawpeer.Frame) []byte { return bytes.Join(frames, nil) }
 }

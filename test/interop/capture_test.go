@@ -17,19 +17,19 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
-// sniffer keeps what passes the guest's TAP since the row has begun: the frames
-// as the guest sends and receives them.
+// sniffer captures the frames on the guest's TAP since the start of the row, as the
+// guest sends and receives them.
 type sniffer struct {
 	fd    int
 	ended chan struct{}
 
 	mu   sync.Mutex
 	stop bool
-	kept bytes.Buffer // pcap
+	kept bytes.Buffer // in pcap format
 	out  *pcapgo.Writer
 }
 
-// mostKept bounds how much of a row is kept, octets.
+// mostKept limits the capture of a row, in octets.
 const mostKept = 256 << 20
 
 func newSniffer(p *pair.Pair) (*sniffer, error) {
@@ -64,19 +64,19 @@ func (s *sniffer) run() {
 	}
 }
 
-// take keeps a frame, and reports whether there is to be another.
+// take stores a frame. It returns false if the capture has ended.
 func (s *sniffer) take(buf []byte) bool {
 	n, _, err := unix.Recvfrom(s.fd, buf, 0)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil && s.kept.Len() < mostKept {
 		info := gopacket.CaptureInfo{Timestamp: time.Now(), CaptureLength: n, Length: n}
-		s.out.WritePacket(info, buf[:n]) // to memory
+		s.out.WritePacket(info, buf[:n]) // cannot fail: the writer is in memory
 	}
 	return !s.stop
 }
 
-// begin forgets what has been before.
+// begin deletes the frames of earlier rows.
 func (s *sniffer) begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,8 +85,8 @@ func (s *sniffer) begin() {
 	s.out.WriteFileHeader(65536, layers.LinkTypeEthernet)
 }
 
-// pcap is all that has passed, as a file. What passes right now may be missing:
-// it is looked at with a delay.
+// pcap returns the capture as a pcap file. The last frames may be missing, because the
+// sniffer reads them with a delay.
 func (s *sniffer) pcap() []byte {
 	time.Sleep(100 * time.Millisecond)
 	s.mu.Lock()

@@ -13,9 +13,9 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// end is our end of rping's exchange, in a program: for rows that want a
-// connection which the command does not make. (For the exchange see package ping
-// of the command.)
+// end is the local end of rping's exchange, as a program with the verbs. It is for rows
+// with connections that the stag command does not make. Package ping of the command
+// describes the exchange.
 type end struct {
 	*rig
 	ctx        context.Context
@@ -23,14 +23,14 @@ type end struct {
 	pd         *rdma.PD
 	qp         *rdma.QP
 	send, recv *rdma.CQ
-	hears      *rdma.MR // where the peer's next message goes
+	hears      *rdma.MR // receives the peer's next message
 	data, back *rdma.MR
 }
 
 // infoLen is the length of rping's only message: address, key, length.
 const infoLen = 16
 
-// adapter opens our interface for a row.
+// adapter opens the local interface for a row.
 func (r *rig) adapter() (a *rdma.Adapter) {
 	r.Helper()
 	r.Must(r.pair.Do(pair.A, func() (err error) {
@@ -45,14 +45,14 @@ func (r *rig) adapter() (a *rdma.Adapter) {
 	return a
 }
 
-// context ends a row's waiting.
+// context returns a context that limits the row's waits.
 func (r *rig) context() context.Context {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), patience, fmt.Errorf("nothing happens for %v", patience))
 	r.Cleanup(cancel)
 	return ctx
 }
 
-// newEnd makes a QP with what the exchange needs, for data of a size.
+// newEnd makes a QP and the memory for an exchange of size octets.
 func (r *rig) newEnd(a *rdma.Adapter, size int) *end {
 	r.Helper()
 	e := &end{rig: r, ctx: r.context(), a: a}
@@ -87,7 +87,7 @@ func (e *end) listen() {
 	e.Must(err)
 }
 
-// do posts a work request, and waits for its completion.
+// do posts a work request and waits for its completion.
 func (e *end) do(wr rdma.SendWR) {
 	e.Helper()
 	wr.Flags |= rdma.Signaled
@@ -96,7 +96,7 @@ func (e *end) do(wr rdma.SendWR) {
 	e.completed(e.send)
 }
 
-// completed waits for a completion, which must be a success.
+// completed waits for a completion, which must be successful.
 func (e *end) completed(cq *rdma.CQ) rdma.Completion {
 	e.Helper()
 	c, err := cq.Next(e.ctx)
@@ -106,7 +106,7 @@ func (e *end) completed(cq *rdma.CQ) rdma.Completion {
 	return c
 }
 
-// tell sends where a region is; the server's go-ahead has the same form.
+// tell sends the address of a region. The server's go-ahead has the same form.
 func (e *end) tell(mr *rdma.MR) {
 	e.Helper()
 	b := binary.BigEndian.AppendUint64(nil, mr.Addr())
@@ -114,7 +114,7 @@ func (e *end) tell(mr *rdma.MR) {
 	e.do(rdma.SendWR{Op: rdma.WRSend, Inline: binary.BigEndian.AppendUint32(b, uint32(mr.Len()))})
 }
 
-// hear waits for the peer's message.
+// hear waits for the peer's message and returns its contents.
 func (e *end) hear() (addr uint64, key rdma.STag, size int) {
 	e.Helper()
 	if c := e.completed(e.recv); c.Length != infoLen {
@@ -125,8 +125,9 @@ func (e *end) hear() (addr uint64, key rdma.STag, size int) {
 	return binary.BigEndian.Uint64(b), rdma.STag(binary.BigEndian.Uint32(b[8:])), int(binary.BigEndian.Uint32(b[12:]))
 }
 
-// asks is rounds as the client: what the server has read it must write back. It
-// is text, which ends with a zero: rping takes its length by that.
+// asks runs rounds as the client. The server must write back the octets that it has
+// read. They are text that ends with a zero, because rping uses the zero to find the
+// length.
 func (e *end) asks(rounds int) {
 	e.Helper()
 	for n := range rounds {
@@ -147,7 +148,8 @@ func (e *end) asks(rounds int) {
 	}
 }
 
-// serves is rounds as the server, to a client that compares and then leaves.
+// serves runs rounds as the server of a client that compares the octets and then
+// disconnects.
 func (e *end) serves(rounds int) {
 	e.Helper()
 	for range rounds {
@@ -168,7 +170,7 @@ func (e *end) serves(rounds int) {
 	}
 }
 
-// agreed demands what a connection is to be like.
+// agreed checks the revision and the use of the CRC that both ends have agreed on.
 func (e *end) agreed(revision int, crc bool) {
 	e.Helper()
 	c := e.qp.Conn()

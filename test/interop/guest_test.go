@@ -19,35 +19,35 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
-// patience is far more than any command takes that is not told to wait.
+// patience is far longer than any command needs.
 const patience = time.Minute
 
-// bootTime is far more than booting takes, which is some 6 to 20 s.
+// bootTime is far longer than the boot needs, which takes 6 to 20 s.
 const bootTime = 3 * time.Minute
 
-// guest is a virtual machine with siw. Its processor is emulated, as not every
-// machine that runs this can have it otherwise.
+// guest is a virtual machine with siw. Its processor is emulated, because not every
+// test machine has hardware virtualization.
 type guest struct {
-	console string // file
+	console string // file with the console's output
 	qemu    *exec.Cmd
 	gone    chan struct{} // closed when QEMU has ended
 
-	mu     sync.Mutex // of the shell
+	mu     sync.Mutex // protects the shell
 	shell  net.Conn
 	says   *bufio.Reader
-	number int // of the last command
+	number int // number of the last command
 	jobs   []*job
-	job    int // number of the last of them
+	job    int // number of the last job
 }
 
-// nicKicks has the two sides of the NIC's queues tell each other of every frame, and
-// the processor wait until QEMU has heard of it. With fewer notifications the
-// NIC was seen to fall silent for good, in both directions, in the middle of a row.
+// nicKicks makes both sides of the NIC's queues notify each other for every frame. The
+// processor waits until QEMU has received the notification. With fewer notifications
+// the NIC sometimes stopped for good, in both directions, in the middle of a row.
 const nicKicks = "event_idx=off,ioeventfd=off,"
 
-// nicOffloads are what a virtio NIC does by default and this one must not: its
-// frames reach AF_XDP as they are, which needs whole checksums and no more than
-// the MTU.
+// nicOffloads turns off the offloads that a virtio NIC uses by default. Its frames
+// reach AF_XDP unchanged, so they must have complete checksums and must not exceed the
+// MTU.
 const nicOffloads = "csum=off,gso=off,guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off," +
 	"host_tso4=off,host_tso6=off,host_ecn=off,host_ufo=off,mrg_rxbuf=off"
 
@@ -82,7 +82,8 @@ func boot(s *stage) (*guest, error) {
 	return g, nil
 }
 
-// dial connects to the shell's port, which must be before the guest opens it.
+// dial connects to the port of the guest's shell. It must run before the guest opens
+// the port.
 func (g *guest) dial(socket string) (err error) {
 	for end := time.Now().Add(patience); time.Now().Before(end) && g.alive(); time.Sleep(10 * time.Millisecond) {
 		if g.shell, err = net.Dial("unix", socket); err == nil {
@@ -93,7 +94,7 @@ func (g *guest) dial(socket string) (err error) {
 	return errors.Join(errors.New("QEMU does not begin"), err)
 }
 
-// ready waits for the line that init.sh ends with.
+// ready waits for the last line of init.sh.
 func (g *guest) ready() error {
 	for end := time.Now().Add(bootTime); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		if console, err := os.ReadFile(g.console); err == nil && bytes.Contains(console, []byte("guest: ready")) {
@@ -115,7 +116,7 @@ func (g *guest) alive() bool {
 	}
 }
 
-// kill ends the guest as a power failure does.
+// kill kills the guest, as a power failure would.
 func (g *guest) kill() {
 	g.qemu.Process.Kill()
 	<-g.gone
@@ -124,8 +125,8 @@ func (g *guest) kill() {
 	}
 }
 
-// run has the guest's shell do one line, and gives what it printed and the exit
-// code of its last command.
+// run runs one line in the guest's shell. It returns the output and the exit code of
+// the last command.
 func (g *guest) run(command string, limit time.Duration) (out string, code int, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -140,27 +141,27 @@ func (g *guest) run(command string, limit time.Duration) (out string, code int, 
 		if err != nil {
 			return out, 0, fmt.Errorf("the guest does not end %q: %w", command, err)
 		}
-		// What a command prints need not end with the end of a line.
+		// The output of a command may end without a newline.
 		text, status, ended := strings.Cut(line, mark)
 		if ended {
 			code, err := strconv.Atoi(strings.TrimSpace(status))
 			return out + text, code, err
 		}
 		if out += line; strings.HasPrefix(line, "@@@ ") {
-			out = "" // of a command that was given up
+			out = "" // output of an earlier command that timed out
 		}
 	}
 }
 
-// job is a program that runs in the guest while others do.
+// job is a program that runs in the guest in the background.
 type job struct {
 	g       *guest
 	program string
 	command string
-	file    string // in the guest, for what it prints; with ".end" for its exit code
+	file    string // file in the guest with its output; the file with ".end" has its exit code
 }
 
-// start runs a command, one program with its arguments, in the background.
+// start runs a program with its arguments in the background.
 func (g *guest) start(command string) (*job, error) {
 	program, _, _ := strings.Cut(command, " ")
 	g.job++
@@ -174,8 +175,8 @@ func (g *guest) start(command string) (*job, error) {
 	return j, err
 }
 
-// end waits until the job has ended by itself, and gives what it printed and its
-// exit code.
+// end waits until the job has ended by itself. It returns the job's output and exit
+// code.
 func (j *job) end(limit time.Duration) (out string, code int, err error) {
 	for end := time.Now().Add(limit); ; time.Sleep(50 * time.Millisecond) {
 		status, failed, err := j.g.run("cat "+j.file+".end 2>/dev/null", patience)
@@ -196,8 +197,7 @@ func (j *job) end(limit time.Duration) (out string, code int, err error) {
 	}
 }
 
-// tidy ends the jobs that still run, takes their files away and empties the
-// kernel's log.
+// tidy kills the jobs that still run, deletes their files and clears the kernel's log.
 func (g *guest) tidy() error {
 	for _, j := range g.jobs {
 		if _, _, err := g.run("[ -e "+j.file+".end ] || killall -9 -q "+j.program, patience); err != nil {
@@ -219,9 +219,9 @@ func (j *job) listens(port int) error {
 	return err
 }
 
-// The guest as rows use it: what goes wrong ends the row.
+// The rows use the guest through these methods. An error ends the row.
 
-// inGuest runs a command in the guest, which must exit with 0.
+// inGuest runs a command in the guest. Its exit code must be 0.
 func (r *rig) inGuest(command string) string {
 	r.Helper()
 	out, code, err := r.guest.run(command, patience)
@@ -232,7 +232,7 @@ func (r *rig) inGuest(command string) string {
 	return out
 }
 
-// startInGuest runs a command in the guest until ended.
+// startInGuest starts a command in the guest. ended waits for it.
 func (r *rig) startInGuest(command string) *job {
 	r.Helper()
 	j, err := r.guest.start(command)
@@ -248,7 +248,7 @@ func (r *rig) serveInGuest(port int, command string) *job {
 	return j
 }
 
-// ended waits for a job of the guest, which must exit with 0.
+// ended waits for a job of the guest. Its exit code must be 0.
 func (r *rig) ended(j *job) string {
 	r.Helper()
 	out, code, err := j.end(patience)
@@ -258,8 +258,8 @@ func (r *rig) ended(j *job) string {
 	return out
 }
 
-// siw sets a parameter of the driver for as long as the row runs. They hold for
-// connections that are made from then on.
+// siw sets a parameter of the driver until the row ends. The parameter applies to
+// connections that are made later.
 func (r *rig) siw(parameter, value string) {
 	r.Helper()
 	file := "/sys/module/siw/parameters/" + parameter

@@ -19,9 +19,9 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// TestJudged has tshark look at captures of rping's exchange: it finds every
-// message of ours, finds all CRCs good, and has nothing to complain about. (Of
-// siw's it finds those that siw has not cut across segments.)
+// TestJudged lets tshark dissect captures of rping's exchange. tshark must find every
+// message of stag with a good CRC, and must report no fault. In the other direction it
+// finds only the messages that siw has not split over segments.
 func TestJudged(t *testing.T) {
 	client := map[wire.Opcode]int{wire.OpSend: 2 * startupRounds, wire.OpReadResponse: startupRounds}
 	server := map[wire.Opcode]int{wire.OpSend: 2 * startupRounds, wire.OpReadRequest: startupRounds, wire.OpWrite: startupRounds}
@@ -44,14 +44,14 @@ func TestJudged(t *testing.T) {
 	}
 }
 
-// judged is what tshark says of one direction.
+// judged is tshark's result for one direction.
 type judged struct {
-	good, bad, unchecked int // FPDUs by their CRC
+	good, bad, unchecked int // number of FPDUs, by the state of the CRC
 	messages             map[wire.Opcode]int
 	complaints           []string
 }
 
-// What tshark prints of a frame, and of each FPDU in it.
+// These expressions match tshark's output for a frame, and for each FPDU in it.
 var (
 	lineSource    = regexp.MustCompile(`^Internet Protocol Version [46], Src: ([0-9a-f.:]+),`)
 	lineCRC       = regexp.MustCompile(`^ +CRC(?: check)?: 0x[0-9a-f]{8}(?: \((Good|Bad) CRC32.*\))?$`)
@@ -60,15 +60,16 @@ var (
 	lineComplaint = regexp.MustCompile(`Expert Info \((?:Warning|Error)/[^)]*\): (.*)\]`)
 )
 
-// harmless is what tshark, which knows revision 1 of MPA, says of revision 2.
+// harmless are tshark's remarks on MPA revision 2. tshark knows only revision 1.
 var harmless = []string{"Res field is NOT set to zero as required by RFC 5044", "Rev field is NOT set to one as required by RFC 5044"}
 
-// judge compares what tshark finds in the row's capture with what we have sent.
+// judge compares tshark's result for the row's capture with the messages that stag has
+// sent.
 func (r *rig) judge(our string, crc bool, messages map[wire.Opcode]int) {
 	r.Helper()
 	file := filepath.Join(r.TempDir(), "row.pcap")
 	r.Must(os.WriteFile(file, r.sniffer.pcap(), 0o644))
-	// Its guess at RPC over RDMA takes short Sends for its own.
+	// tshark's heuristic for RPC over RDMA would take short Sends for RPC.
 	out, err := exec.Command("tshark", "-r", file, "-n", "-Y", "tcp", "--disable-protocol", "rpcordma", "-O", "iwarp_mpa,iwarp_ddp_rdmap").Output()
 	if err != nil {
 		r.Fatalf("tshark: %v", err)
@@ -93,7 +94,7 @@ func (r *rig) judge(our string, crc bool, messages map[wire.Opcode]int) {
 	}
 }
 
-// read reads what tshark prints, by source address.
+// read parses tshark's output, by source address.
 func read(r *rig, out []byte) map[string]*judged {
 	r.Helper()
 	found, last := map[string]*judged{}, false

@@ -8,19 +8,20 @@ import (
 	"testing"
 )
 
-// bad is what netem does to a direction of the guest's cable: of 100 packets it
-// loses 3, and lets 2 overtake those that it holds back for a millisecond.
+// bad is the netem setting for a direction of the guest's cable. Of 100 packets it
+// loses 3, and lets 2 overtake the others, which it delays by a millisecond.
 const bad = "loss 3% delay 1ms reorder 2%"
 
-// tc, ip and ethtool of the guest; its shell has others of these names, or none.
+// These are the guest's programs. Its shell has other programs with these names, or
+// none.
 const (
 	tc      = "/sbin/tc"
 	ip      = "/sbin/ip"
 	ethtool = "/sbin/ethtool"
 )
 
-// spoil makes both directions bad for as long as the row runs. What comes in has
-// to take the way through a device of its own, packet by packet.
+// spoil makes both directions bad until the row ends. Arriving packets take a detour
+// through a device of their own, packet by packet.
 func (r *rig) spoil() {
 	r.Helper()
 	r.Cleanup(func() {
@@ -34,7 +35,7 @@ func (r *rig) spoil() {
 	r.inGuest(tc + " qdisc add dev eth0 ingress && " + tc + " filter add dev eth0 ingress matchall action mirred egress redirect dev ifb0")
 }
 
-// spoiled demands that something was lost.
+// spoiled checks that packets were lost.
 func (r *rig) spoiled() {
 	r.Helper()
 	all := 0
@@ -53,8 +54,8 @@ func (r *rig) spoiled() {
 	}
 }
 
-// TestLoss: rping's exchange, of Sends, Reads and Writes, on a bad cable. Who
-// began compares every octet.
+// TestLoss runs rping's exchange of Sends, Reads and Writes on a bad cable. The client
+// compares every octet.
 func TestLoss(t *testing.T) {
 	for _, p := range []pings{{ipv4, 30, rpingMost}, {ipv6, 20, rpingMost}, {ipv4, 100, 64}} {
 		row(t, p.String()+", our client", p.about("rping -s"), func(r *rig) {

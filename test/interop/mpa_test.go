@@ -17,16 +17,16 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// setting is a parameter of siw, and its value.
+// setting is a parameter of siw with its value.
 type setting struct{ name, value string }
 
-// startup is a way to begin a connection, and what is to be agreed on.
+// startup is a way to begin a connection, with the expected agreement.
 type startup struct {
 	name string
 	family
-	p      rdma.ConnParams // ours
+	p      rdma.ConnParams // parameters of stag
 	siw    []setting
-	listen bool // we are the responder; else we dial
+	listen bool // stag is the responder; otherwise it dials
 	want   rdma.Conn
 }
 
@@ -37,15 +37,16 @@ var (
 	siwRTR      = setting{"peer_to_peer", "1"}
 )
 
-// rtr is the setting of which ready-to-receive messages siw offers as initiator.
-// It keeps the number as it goes on the wire, in the octet order of its machine.
+// rtr returns the setting for the ready-to-receive messages that siw offers as
+// initiator. siw stores the number as it is on the wire, in the byte order of its
+// machine.
 func rtr(kinds uint16) setting {
 	return setting{"rtr_type", strconv.Itoa(int(bits.ReverseBytes16(kinds)))}
 }
 
 var startups = []startup{
 	{name: "CRC asked by us", p: rdma.ConnParams{NoPeerToPeer: true}, want: rdma.Conn{Revision: 2, CRC: true}},
-	// siw's responder does not ask for what it requires.
+	// siw's responder does not ask for the CRC that it requires.
 	{name: "CRC required by siw only", p: rdma.ConnParams{NoCRC: true, NoPeerToPeer: true}, siw: []setting{siwWantsCRC}, want: rdma.Conn{Revision: 2}},
 	{name: "CRC asked by both", p: rdma.ConnParams{NoPeerToPeer: true}, siw: []setting{siwWantsCRC}, want: rdma.Conn{Revision: 2, CRC: true}},
 	{name: "CRC asked by neither", p: rdma.ConnParams{NoCRC: true, NoPeerToPeer: true}, want: rdma.Conn{Revision: 2}},
@@ -69,8 +70,8 @@ var startups = []startup{
 
 const startupRounds, startupSize = 20, 10000
 
-// TestStartup makes connections in all ways, and does rping's exchange on each:
-// Sends, Reads and Writes, compared by who began.
+// TestStartup makes connections in all ways, and runs rping's exchange on each. The
+// exchange has Sends, Reads and Writes. The client compares the octets.
 func TestStartup(t *testing.T) {
 	for _, s := range startups {
 		s.family = ipv4
@@ -119,7 +120,7 @@ func (e *end) accepted(s startup) {
 	e.ended(client)
 }
 
-// asked starts a client in the guest, and gives its request.
+// asked starts a client in the guest and returns its connection request.
 func (e *end) asked(command string) (*rdma.ConnRequest, *job) {
 	e.Helper()
 	l, err := e.a.Listen(e.ctx, fmt.Sprint(":", rpingPort), rdma.ListenConfig{})
@@ -131,8 +132,8 @@ func (e *end) asked(command string) (*rdma.ConnRequest, *job) {
 	return request, client
 }
 
-// TestReject: rping is told no, with private data for its application, which is
-// on the wire behind the Reply's head.
+// TestReject rejects rping's request with private data for its application. The private
+// data must follow the head of the Reply on the wire.
 func TestReject(t *testing.T) {
 	for _, revision := range []string{"2", "1"} {
 		row(t, "by us, with private data, revision "+revision, about{"rping -c", "1 connection"}, func(r *rig) {
@@ -155,8 +156,8 @@ func TestReject(t *testing.T) {
 	}
 }
 
-// TestRejected: siw says no where we ask for a CRC and it is told to refuse that.
-// The same QP can be connected without.
+// TestRejected checks that siw rejects a request with a CRC if its settings forbid the
+// CRC. The same QP can connect without a CRC.
 func TestRejected(t *testing.T) {
 	row(t, "by siw, which refuses CRC; then without", about{"rping -s", fmt.Sprintf("%d x %d", startupRounds, startupSize)}, func(r *rig) {
 		r.siw(siwBansCRC.name, siwBansCRC.value)
@@ -174,9 +175,9 @@ func TestRejected(t *testing.T) {
 	})
 }
 
-// TestOldResponder: with revision 1 siw's responder serves Reads, but has room
-// for none of its own: rping's server reads from its client, and fails. The
-// connection and the message are as they should be.
+// TestOldResponder uses revision 1. siw's responder then serves Reads but cannot send
+// any. rping's server reads from its client, and therefore fails. The connection and
+// the first message must be right.
 func TestOldResponder(t *testing.T) {
 	row(t, "revision 1, dialled", about{"rping -s", "1 Send, a Read refused"}, func(r *rig) {
 		server := r.serveInGuest(rpingPort, "rping -s -d")

@@ -12,26 +12,26 @@ import (
 
 const perftestPort = 18515
 
-// perftestVersion is what Debian 12's perftest calls its exchange.
+// perftestVersion is the version of the exchange in Debian 12's perftest.
 const perftestVersion = "6.06"
 
-// bandwidthRow is a row of figures: octets and messages.
+// bandwidthRow matches a row of results: octets, messages and rates.
 var bandwidthRow = regexp.MustCompile(`(?m)^ \d+ +(\d+)( +\d+\.\d+){3}$`)
 
-// measurement is a test of perftest, and its options, which both ends are given.
+// measurement is a test of perftest with the options for both ends.
 type measurement struct {
 	test, options string
-	messages      int // that both ends have come to report
+	messages      int // number of messages that both ends must report
 }
 
-// The bandwidths are of messages in one direction, except where -b says so.
-// Emulation is slow, and so they are few; the last rows are those that need
-// something of the exchange that the others do not.
+// The bandwidth tests send messages in one direction, or in both with -b. The numbers
+// of messages are small, because emulation is slow. The last rows test parts of the
+// exchange that the others do not use.
 var measurements = []measurement{
 	{"write_bw", "-n 200", 200},
 	{"read_bw", "-n 200", 200},
 	{"send_bw", "-n 200", 200},
-	{"write_lat", "-n 300", 299}, // numbers that do not fit in an octet; we take times between messages
+	{"write_lat", "-n 300", 299}, // numbers above 255; stag measures the times between messages
 	{"read_lat", "-n 200", 200},
 	{"send_lat", "-n 200", 200},
 
@@ -49,7 +49,7 @@ func (m measurement) String() string { return m.test + " " + m.options }
 
 func (m measurement) about(role string) about { return about{"ib_" + m.test + role, m.options} }
 
-// measured is what `stag perf --json` prints, as far as rows look at it.
+// measured holds the fields of `stag perf --json` that the rows use.
 type measured struct {
 	Info struct {
 		Path     string
@@ -60,27 +60,27 @@ type measured struct {
 	}
 }
 
-// ours is our end: the command with these arguments more.
+// ours starts the stag command with additional arguments.
 func (r *rig) ours(m measurement, more ...string) *command {
 	r.Helper()
 	args := append([]string{"perf", m.test, "--perftest", "-d", r.port()}, strings.Fields(m.options)...)
 	return r.stag(append(args, more...)...)
 }
 
-// theirs is perftest's command. Its clock is of no use under emulation: -F keeps
-// it from saying so, and nothing here looks at its figures.
+// theirs returns perftest's command. Its clock is useless under emulation. -F
+// suppresses a message about that, and the tests ignore perftest's rates.
 func (m measurement) theirs() string {
 	return fmt.Sprintf("ib_%s -R -F -d siw0 %s", m.test, m.options)
 }
 
-// TestPerftestClient: perftest's client, and our server.
+// TestPerftestClient tests perftest's client with stag's server.
 func TestPerftestClient(t *testing.T) {
 	for _, m := range measurements {
 		row(t, m.String(), m.about(" client"), m.serve)
 	}
 }
 
-// serve is our server, which prints what perftest's client has measured.
+// serve runs stag's server, which prints the results of perftest's client.
 func (m measurement) serve(r *rig) {
 	r.Helper()
 	server := r.serves(r.ours(m), "Waiting for client")
@@ -95,14 +95,14 @@ func (m measurement) serve(r *rig) {
 	}
 }
 
-// TestPerftestServer: our client, and perftest's server.
+// TestPerftestServer tests stag's client with perftest's server.
 func TestPerftestServer(t *testing.T) {
 	for _, m := range measurements {
 		row(t, m.String(), m.about(" server"), m.measure)
 	}
 }
 
-// measure is our client, whose result counts.
+// measure runs stag's client and checks its result.
 func (m measurement) measure(r *rig) {
 	r.Helper()
 	server := r.serveInGuest(perftestPort, m.theirs())

@@ -18,21 +18,21 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
-// relayV4 is where relays are, between us and the guest.
+// relayV4 is the address of relays, between stag and the guest.
 const relayV4 = "192.0.2.2"
 
-// spoiler changes frame n of a direction: 0 is the Request or Reply, the others
-// are FPDUs. It may change it in place.
+// spoiler changes frame n of a direction. Frame 0 is the Request or Reply. The others
+// are FPDUs. spoiler may change the frame in place.
 type spoiler func(n int, frame []byte)
 
-// relay accepts one connection from the guest, connects it to our listener, and
-// changes what goes through. What it says in the capture is what siw has seen.
+// relay accepts one connection from the guest, connects it to stag's listener, and
+// changes the forwarded frames. The capture shows the frames that siw sees.
 type relay struct {
 	port    string
 	running sync.WaitGroup
 }
 
-// relay starts one for the next connection.
+// relay starts a relay for the next connection.
 func (r *rig) relay(toUs, toGuest spoiler) *relay {
 	r.Helper()
 	l := r.listenBetween()
@@ -46,7 +46,7 @@ func (r *rig) relay(toUs, toGuest spoiler) *relay {
 	m.running.Go(func() {
 		client, err := l.Accept()
 		if err != nil {
-			return // the row has ended without a connection
+			return // the row has ended before a connection
 		}
 		defer client.Close()
 		var server net.Conn
@@ -67,8 +67,8 @@ func (r *rig) relay(toUs, toGuest spoiler) *relay {
 	return m
 }
 
-// listenBetween listens in namespace B. The address there moves to the bridge:
-// from where it was, packets went to us and to nobody else.
+// listenBetween listens in namespace B. It moves the address of that side to the
+// bridge. At its old place, packets would reach only stag's side.
 func (r *rig) listenBetween() (l net.Listener) {
 	r.Helper()
 	r.Must(r.pair.Do(pair.B, func() error {
@@ -96,7 +96,8 @@ func (r *rig) listenBetween() (l net.Listener) {
 	return l
 }
 
-// pass passes frames on until there are no more, and then the end: FIN or reset.
+// pass forwards frames until the end of the stream. Then it forwards the FIN or the
+// reset.
 func pass(to, from *net.TCPConn, spoil spoiler) {
 	for n := 0; ; n++ {
 		frame, err := readFrame(from, n == 0)
@@ -136,8 +137,8 @@ func readFrame(from io.Reader, mpa bool) ([]byte, error) {
 	return frame, err
 }
 
-// setOctet is a spoiler of one FPDU, which has a good CRC afterwards. Octets
-// count from its length field.
+// setOctet returns a spoiler that changes an octet of one FPDU and corrects the CRC. at
+// counts from the length field.
 func setOctet(number, at int, to byte) spoiler {
 	return func(n int, frame []byte) {
 		if n == number {
@@ -152,7 +153,7 @@ func sum(fpdu []byte) {
 	binary.LittleEndian.PutUint32(fpdu[covered:], crc32.Checksum(fpdu[:covered], crc32.MakeTable(crc32.Castagnoli)))
 }
 
-// badCRC is a spoiler of one FPDU.
+// badCRC returns a spoiler that makes the CRC of one FPDU wrong.
 func badCRC(number int) spoiler {
 	return func(n int, frame []byte) {
 		if n == number {

@@ -11,11 +11,11 @@ import (
 
 const rpingPort = 7174
 
-// What -S of rping takes, octets. The least has room for its text and counter; of
-// the most it says that it is one more.
+// These are the limits of rping's option -S, in octets. The smallest size has room for
+// the text and the counter. rping's message about the largest size is too high by one.
 const rpingLeast, rpingMost = 23, 65535
 
-// pinged is what `stag ping --json` prints, as far as rows look at it.
+// pinged holds the fields of `stag ping --json` that the rows use.
 type pinged struct {
 	Path      string
 	Pings     uint64
@@ -25,7 +25,7 @@ type pinged struct {
 	Failed    uint64
 }
 
-// pings are rounds of a size, by an address family.
+// pings are rounds of one size over one address family.
 type pings struct {
 	family
 	rounds, size int
@@ -37,16 +37,16 @@ func (p pings) about(peer string) about {
 	return about{peer, fmt.Sprintf("%d x %d", p.rounds, p.size)}
 }
 
-// The usual size many times, and sizes around what is special: rping's limits, a
-// segment with and without octets to fill it up, 4 and 16 KiB.
+// The rows have many rounds of the default size, and rounds of special sizes. These are
+// rping's limits, full segments with and without further octets, 4 KiB and 16 KiB.
 var pingRows = []pings{
 	{ipv4, 1000, 64}, {ipv6, 1000, 64},
 	{ipv4, 200, rpingLeast}, {ipv4, 200, 1430}, {ipv4, 200, 1431}, {ipv6, 200, 1432}, {ipv4, 200, 4096},
 	{ipv4, 200, 16384}, {ipv6, 200, 16385}, {ipv4, 100, rpingMost}, {ipv6, 100, rpingMost},
 }
 
-// TestRpingServer: our client, and rping as the server. A server of the largest
-// size takes all smaller ones, also those that rping's client could not do.
+// TestRpingServer tests stag's client with rping as the server. A server of the largest
+// size also accepts all smaller sizes, even those that rping's client cannot use.
 func TestRpingServer(t *testing.T) {
 	small := []pings{{ipv4, 200, 1}, {ipv6, 200, 2}, {ipv4, 200, 3}, {ipv4, 200, 5}}
 	for _, p := range append(small, pingRows...) {
@@ -58,7 +58,7 @@ func TestRpingServer(t *testing.T) {
 	}
 }
 
-// pings runs our client, which compares every octet that comes back.
+// pings runs stag's client, which compares every octet that comes back.
 func (r *rig) pings(p pings) {
 	r.Helper()
 	var got pinged
@@ -66,7 +66,7 @@ func (r *rig) pings(p pings) {
 	r.whole(p, got)
 }
 
-// whole demands that all rounds were done, over AF_XDP in native mode.
+// whole checks that all rounds were done, over AF_XDP in native mode.
 func (r *rig) whole(p pings, got pinged) {
 	r.Helper()
 	if got.Pings != uint64(p.rounds) || got.Octets != uint64(p.rounds*p.size) || !got.Validated || !strings.Contains(got.Path, "native") {
@@ -74,8 +74,8 @@ func (r *rig) whole(p pings, got pinged) {
 	}
 }
 
-// rpingServed waits for the end of rping's server. It ends with its client, and
-// has no other way to say so than the event that it waited for another ping.
+// rpingServed waits for the end of rping's server. The server ends with its client. Its
+// only message is then that it was waiting for another ping.
 func (r *rig) rpingServed(server *job) {
 	r.Helper()
 	out, code, err := server.end(patience)
@@ -85,8 +85,8 @@ func (r *rig) rpingServed(server *job) {
 	}
 }
 
-// TestRpingClient: rping as the client, which compares every octet that comes
-// back, and our server, which compares what it reads.
+// TestRpingClient tests rping as the client with stag's server. Both compare the octets
+// that they receive.
 func TestRpingClient(t *testing.T) {
 	for _, p := range pingRows {
 		row(t, p.String(), p.about("rping -c"), func(r *rig) {

@@ -16,33 +16,33 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// fault is something that is wrong on a connection that rping has asked for, and
-// the Terminate that says so. We are its server, and have its first message: where
-// it has n octets, by which key.
+// fault is a fault on a connection that rping has requested, with the expected
+// Terminate. stag is rping's server and has rping's first message. The message says
+// where rping has how many octets, and under which key.
 type fault struct {
 	name    string
-	toGuest spoiler // of what we send
-	toUs    spoiler // of what siw sends
+	toGuest spoiler // changes the frames that stag sends
+	toUs    spoiler // changes the frames that siw sends
 	siw     []setting
 	do      func(e *end, addr uint64, key rdma.STag, n int) []rdma.SendWR
 	want    rdma.TerminateCode
 }
 
-// The first octets of an FPDU.
+// These are offsets in an FPDU.
 const (
 	atDDP   = 2
 	atRDMAP = 3
-	atQueue = 11 // untagged: the last octet of each
+	atQueue = 11 // in an untagged FPDU: the last octet of each field
 	atMSN   = 15
 	atMO    = 19
 )
 
-// goAhead is one message, as the server's should be.
+// goAhead returns one message, as the server must send it.
 func goAhead(*end, uint64, rdma.STag, int) []rdma.SendWR {
 	return []rdma.SendWR{{Op: rdma.WRSend, Inline: make([]byte, infoLen)}}
 }
 
-// writes is an RDMA Write of 64 octets, off behind where it should be.
+// writes returns an RDMA Write of 64 octets that is off octets after the right place.
 func writes(off int, wrongKey rdma.STag) func(*end, uint64, rdma.STag, int) []rdma.SendWR {
 	return func(e *end, addr uint64, key rdma.STag, n int) []rdma.SendWR {
 		return []rdma.SendWR{{Op: rdma.WRWrite, SGL: []rdma.SGE{e.back.SGE(0, 64)}, RKey: key ^ wrongKey, RemoteAddr: addr + uint64(off)}}
@@ -55,8 +55,9 @@ func reads(off int, wrongKey rdma.STag) func(*end, uint64, rdma.STag, int) []rdm
 	}
 }
 
-// siwFaults are what siw finds wrong. Where RFC 5040 has another code than siw it
-// is siw's: it says "no buffer" also where the message is longer than the buffer.
+// siwFaults are the faults that siw detects. If siw's code differs from that of RFC
+// 5040, the test expects siw's code. siw also reports "no buffer" if the message is
+// longer than the buffer.
 var siwFaults = []fault{
 	{name: "bad CRC", toGuest: badCRC(1), do: goAhead, want: rdma.TerminateCode{Layer: 2, Code: 2}},
 	{name: "Write, unknown STag", do: writes(0, 1<<20), want: rdma.TerminateCode{Layer: 1, Type: 1, Code: 0}},
@@ -91,12 +92,12 @@ var siwFaults = []fault{
 	}, want: rdma.TerminateCode{Layer: 2, Code: 7}},
 	{name: "no Reply", toGuest: func(n int, frame []byte) {
 		if n == 0 {
-			frame[9] = 'q' // of a Request
+			frame[9] = 'q' // changes a Request
 		}
 	}, want: rdma.TerminateCode{Layer: 2, Code: 4}},
 }
 
-// ourFaults are what we find wrong.
+// ourFaults are the faults that stag detects.
 var ourFaults = []fault{
 	{name: "bad CRC", toUs: badCRC(1), want: rdma.TerminateCode{Layer: 2, Code: 2}},
 	{name: "Write, unknown STag", toUs: func(n int, frame []byte) {
@@ -113,9 +114,9 @@ var ourFaults = []fault{
 	{name: "bad DDP version", toUs: setOctet(1, atDDP, 0x42), want: rdma.TerminateCode{Layer: 1, Type: 2, Code: 6}},
 }
 
-// provoked has rping connect, through a relay where something is to be changed,
-// and gives our error. A relay's kernel forgets a Terminate that a reset follows,
-// which siw sends when it has not read all.
+// provoked lets rping connect, through a relay if frames must be changed, and returns
+// stag's error. siw resets the connection if it has not read everything. The kernel of
+// the relay then drops a Terminate in front of the reset.
 func (f fault) provoked(r *rig) *rdma.QPError {
 	r.Helper()
 	for _, s := range f.siw {
@@ -145,7 +146,8 @@ func (f fault) provoked(r *rig) *rdma.QPError {
 	return got
 }
 
-// TestTerminatesOfSiw: what siw finds wrong we understand, in its bit order.
+// TestTerminatesOfSiw checks that stag understands siw's Terminates, with siw's order
+// of bits.
 func TestTerminatesOfSiw(t *testing.T) {
 	for _, f := range siwFaults {
 		row(t, f.name, about{"rping -c", "1 Terminate from siw"}, func(r *rig) {
@@ -156,8 +158,8 @@ func TestTerminatesOfSiw(t *testing.T) {
 	}
 }
 
-// TestTerminatesOfOurs: siw takes ours for a Terminate and ends the connection.
-// It reads layer and type the wrong way round.
+// TestTerminatesOfOurs checks that siw recognizes stag's Terminate and ends the
+// connection. siw exchanges layer and type.
 func TestTerminatesOfOurs(t *testing.T) {
 	for _, f := range ourFaults {
 		row(t, f.name, about{"rping -c", "1 Terminate to siw"}, func(r *rig) {
@@ -178,8 +180,8 @@ func TestTerminatesOfOurs(t *testing.T) {
 	}
 }
 
-// kernelPort is an adapter for a row whose connections stay with our kernel's
-// TCP: nothing is taken over, and our first FPDU comes sooner behind the Reply.
+// kernelPort opens an adapter over the kernel's TCP. No connection is taken over, and
+// stag's first FPDU follows the Reply sooner.
 func (r *rig) kernelPort() (a *rdma.Adapter) {
 	r.Helper()
 	r.Must(r.pair.Do(pair.A, func() (err error) {
@@ -196,9 +198,9 @@ func (r *rig) kernelPort() (a *rdma.Adapter) {
 
 const raceRounds = 200
 
-// TestAcceptRace: siw overlooks FPDUs that come right behind its Reply. No
-// connection stalls for that. A busy machine keeps the guest from its processor
-// for a second now and then, but not in three rows of connections.
+// TestAcceptRace checks that no connection stalls because siw misses FPDUs that follow
+// its Reply at once. A busy machine may delay the guest by a second now and then, but
+// not in three rows of connections.
 func TestAcceptRace(t *testing.T) {
 	for _, p := range []struct {
 		name    string
@@ -224,7 +226,7 @@ func TestAcceptRace(t *testing.T) {
 	}
 }
 
-// race is how long the first answer took on each of many connections, sorted.
+// race returns how long the first answer took on each of many connections, sorted.
 func (r *rig) race(a *rdma.Adapter, p rdma.ConnParams) (took []time.Duration) {
 	r.Helper()
 	for range raceRounds {
@@ -240,8 +242,8 @@ func (r *rig) race(a *rdma.Adapter, p rdma.ConnParams) (took []time.Duration) {
 	return took
 }
 
-// TestCloseAtOnce: a close in the moment in which siw listens to nobody would
-// take its kernel with it. It comes later.
+// TestCloseAtOnce closes a connection early. If the FIN arrives before siw has
+// installed its callbacks, the guest's kernel crashes. stag therefore delays the FIN.
 func TestCloseAtOnce(t *testing.T) {
 	const rounds = 20
 	row(t, "kernel port, peer-to-peer", about{"rping -s -P", fmt.Sprintf("%d connections", rounds)}, func(r *rig) {
@@ -259,8 +261,8 @@ func TestCloseAtOnce(t *testing.T) {
 	})
 }
 
-// TestMarkersRefused: siw has no Markers. Whoever asks for them is told so, and
-// can connect the same QP without.
+// TestMarkersRefused checks the error of a connection that asks for Markers, which siw
+// does not support. The same QP can connect without Markers.
 func TestMarkersRefused(t *testing.T) {
 	row(t, "dialled; then without", about{"rping -s", fmt.Sprintf("%d x %d", startupRounds, startupSize)}, func(r *rig) {
 		server := r.serveInGuest(rpingPort, fmt.Sprintf("rping -s -S %d", startupSize))
@@ -292,8 +294,8 @@ func TestMarkersRefused(t *testing.T) {
 	})
 }
 
-// TestHastyServer: siw's initiator resets when something comes before its own
-// first FPDU. What a server posts before that waits.
+// TestHastyServer checks that work requests that a server posts early wait. siw's
+// initiator resets the connection if an FPDU arrives before its own first FPDU.
 func TestHastyServer(t *testing.T) {
 	const rounds = 10
 	row(t, "accepted", about{"rping -c", fmt.Sprintf("%d connections", rounds)}, func(r *rig) {

@@ -13,14 +13,14 @@ import (
 	common "github.com/stag-rdma/stag/test/rig"
 )
 
-// command is a stag command that runs in our namespace.
+// command is a stag command that runs in namespace A.
 type command struct {
 	cmd      *exec.Cmd
 	out, err common.Output
 	done     chan error
 }
 
-// stag starts the stag command. It dies with the row.
+// stag starts the stag command. It is killed when the row ends.
 func (r *rig) stag(args ...string) *command {
 	r.Helper()
 	c := &command{cmd: exec.Command(r.bin, args...), done: make(chan error, 1)}
@@ -37,7 +37,7 @@ func (r *rig) stag(args ...string) *command {
 	return c
 }
 
-// serves waits until the command says that it listens.
+// serves waits until the command prints that it listens.
 func (r *rig) serves(c *command, mark string) *command {
 	r.Helper()
 	for end := time.Now().Add(patience); !strings.Contains(c.err.String()+c.out.String(), mark); time.Sleep(10 * time.Millisecond) {
@@ -53,7 +53,7 @@ func (r *rig) serves(c *command, mark string) *command {
 	return c
 }
 
-// code waits for the command's end and gives its exit code.
+// code waits for the end of the command and returns its exit code.
 func (r *rig) code(c *command) int {
 	r.Helper()
 	select {
@@ -65,8 +65,8 @@ func (r *rig) code(c *command) int {
 	return c.cmd.ProcessState.ExitCode()
 }
 
-// succeeds waits for the command's end, which must be with exit code 0, and
-// reads what it has printed, if that is JSON, into result. nil: nobody reads it.
+// succeeds waits for the end of the command. The exit code must be 0. If result is not
+// nil, succeeds parses the output as JSON into result.
 func (r *rig) succeeds(c *command, result any) {
 	r.Helper()
 	if code := r.code(c); code != 0 {

@@ -20,31 +20,31 @@ import (
 	common "github.com/stag-rdma/stag/test/rig"
 )
 
-// Where our side and the guest are.
+// These are the addresses of stag's side and of the guest.
 const (
 	ourV4, ourV6     = "192.0.2.1", "2001:db8::1"
 	guestV4, guestV6 = "192.0.2.11", "2001:db8::11"
 )
 
-// tapName is the guest's cable in namespace B, which nobody else sees.
+// tapName is the guest's interface in namespace B.
 const tapName = "guest0"
 
-// stage is what all rows share: namespace A with our end of the cable, namespace
-// B with the bridge to the guest, and the guest.
+// stage is shared by all rows. Namespace A has stag's end of the cable. Namespace B has
+// the bridge to the guest. The guest is a part of the stage.
 type stage struct {
-	dir    string // temporary, see hide: the stag binary, the guest's sockets
-	bin    string // the stag binary
+	dir    string // temporary directory with the stag binary and the guest's sockets: see hide
+	bin    string // path of the stag binary
 	image  string // directory of the guest's kernel and files
 	failed string // directory for the captures of rows that fail
 
 	pair    *pair.Pair
 	sniffer *sniffer
-	guest   *guest // nil until a row needs it
+	guest   *guest // nil until a row needs the guest
 }
 
 var theStage stage
 
-// setUp makes everything but the guest.
+// setUp makes everything except the guest.
 func (s *stage) setUp() (err error) {
 	s.dir = "/run/interop"
 	if err := os.Mkdir(s.dir, 0o700); err != nil {
@@ -77,7 +77,7 @@ func (s *stage) setUp() (err error) {
 	return err
 }
 
-// bridge joins side B's end of the cable with a TAP for the guest.
+// bridge connects side B's end of the cable with a TAP for the guest.
 func (s *stage) bridge() error {
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "bridge0"}}
 	if err := netlink.LinkAdd(bridge); err != nil {
@@ -89,7 +89,7 @@ func (s *stage) bridge() error {
 		return fmt.Errorf("make a TAP: %w", err)
 	}
 	for _, f := range tap.Fds {
-		f.Close() // it persists; the guest opens it
+		f.Close() // the TAP is persistent; the guest opens it
 	}
 	for _, name := range []string{tapName, s.pair.Ends[pair.B].Name} {
 		link, err := netlink.LinkByName(name)
@@ -118,9 +118,9 @@ func (s *stage) tearDown() {
 	}
 }
 
-// launch starts a program on a side, which dies with us: with the thread that
-// started it, to be exact, so that one is kept until the program has ended. Then
-// ended is called.
+// launch starts a program on a side and calls ended when the program has ended. The
+// program is killed when the thread that started it ends. launch keeps this thread
+// until the program has ended.
 func (s *stage) launch(side pair.Side, cmd *exec.Cmd, ended func(error)) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)
@@ -136,7 +136,7 @@ func (s *stage) launch(side pair.Side, cmd *exec.Cmd, ended func(error)) error {
 	return <-started
 }
 
-// booted is the guest, booted if there is none that lives.
+// booted returns the guest. It boots a guest if none is running.
 func (s *stage) booted() (*guest, error) {
 	if s.guest != nil && s.guest.alive() {
 		return s.guest, nil
@@ -146,21 +146,21 @@ func (s *stage) booted() (*guest, error) {
 	return g, err
 }
 
-// about is what the table says of a row beside its name.
+// about describes a row in the table.
 type about struct {
 	peer string // program and role at the other end: "rping -s"
-	ops  string // how many of what, of which size
+	ops  string // operations: their number, kind and size
 }
 
-// rig is a row that runs.
+// rig is a running row.
 type rig struct {
 	common.Stage
 	*stage
 	guest *guest
 }
 
-// row runs one line of the matrix. If it fails the capture of its connections is
-// kept, and what the guest's kernel has said is told.
+// row runs one line of the matrix. If the row fails, row keeps the capture of its
+// connections and prints the guest's kernel log.
 func row(t *testing.T, name string, a about, f func(r *rig)) bool {
 	t.Helper()
 	return t.Run(name, func(t *testing.T) {
@@ -183,7 +183,7 @@ func row(t *testing.T, name string, a about, f func(r *rig)) bool {
 	})
 }
 
-// leave clears up behind a row.
+// leave cleans up after a row.
 func (r *rig) leave() {
 	if r.Failed() {
 		if err := r.keep(); err != nil {
@@ -197,12 +197,12 @@ func (r *rig) leave() {
 		r.Errorf("tidy the guest: %v", err)
 	}
 	if r.Failed() {
-		r.guest.kill() // the next row gets another: who knows what this one is like now
+		r.guest.kill() // the next row gets a new guest, because this one may be in a bad state
 	}
 }
 
-// keep writes what the row's connections were on the wire, and logs what the
-// guest has to say.
+// keep writes the capture of the row's connections to a file, and logs the guest's
+// kernel log.
 func (r *rig) keep() error {
 	if err := os.MkdirAll(r.failed, 0o755); err != nil {
 		return err
@@ -218,10 +218,10 @@ func (r *rig) keep() error {
 	return err
 }
 
-// port is the name of our interface.
+// port returns the name of the local interface.
 func (r *rig) port() string { return r.pair.Ends[pair.A].Name }
 
-// family is one of the two kinds of addresses.
+// family is an address family.
 type family struct {
 	name       string
 	our, guest netip.Addr

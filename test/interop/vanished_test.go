@@ -15,14 +15,14 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// peerTimeout is how long our side waits for the guest that was killed.
+// peerTimeout is how long stag waits for the killed guest.
 const peerTimeout = 3 * time.Second
 
-// traces is what a row could leave behind on our side.
+// traces are the objects that a row could leave on stag's side.
 type traces struct {
 	descriptors, goroutines int
-	pins                    int // in the BPF file system
-	records                 int // in /run/stag
+	pins                    int // pins in the BPF file system
+	records                 int // files in /run/stag
 }
 
 func (r *rig) traces() (now traces) {
@@ -38,7 +38,7 @@ func (r *rig) traces() (now traces) {
 	}
 }
 
-// nothingLeft waits until there is no more than there was.
+// nothingLeft waits until there are no more objects than before.
 func (r *rig) nothingLeft(before traces) {
 	r.Helper()
 	var now traces
@@ -51,8 +51,8 @@ func (r *rig) nothingLeft(before traces) {
 	r.Errorf("left behind: %+v, and before %+v", now, before)
 }
 
-// TestVanished: the guest loses power in the middle of a transfer. What is posted
-// is flushed, the QP says that the peer answers no more, and nothing is left
+// TestVanished kills the guest in the middle of a transfer. All work requests are
+// flushed, the QP's error says that the peer does not answer, and nothing is left
 // behind.
 func TestVanished(t *testing.T) {
 	for _, c := range []struct {
@@ -83,8 +83,8 @@ func TestVanished(t *testing.T) {
 	}
 }
 
-// offered is a work request on the memory that the client offers: first where to
-// read, and when that has been done where to write.
+// offered returns a work request on the memory that the client offers. The client first
+// offers memory to read, and after the Read memory to write.
 func (e *end) offered(op rdma.WROp) rdma.SendWR {
 	e.Helper()
 	addr, key, n := e.hear()
@@ -98,7 +98,7 @@ func (e *end) offered(op rdma.WROp) rdma.SendWR {
 	return rdma.SendWR{Op: op, SGL: []rdma.SGE{e.data.SGE(0, n)}, RKey: key, RemoteAddr: addr, Flags: rdma.Signaled}
 }
 
-// untilFlushed does the same again and again, and has the guest killed meanwhile.
+// untilFlushed repeats a work request, and kills the guest meanwhile.
 func (e *end) untilFlushed(wr rdma.SendWR) {
 	e.Helper()
 	for n := 0; ; n++ {
@@ -121,8 +121,8 @@ func (e *end) untilFlushed(wr rdma.SendWR) {
 	}
 }
 
-// givenUp demands that the connection ends because the peer is silent, and that
-// the receive is flushed.
+// givenUp checks that the connection ends because the peer is silent, and that the
+// receive is flushed.
 func (e *end) givenUp() {
 	e.Helper()
 	select {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownVariable makes this test program one that has mounts of its own: it writes
-// where it is told to, and fails if it is told to.
+// ownVariable turns this test program into a program with its own mounts. The program
+// writes a file, and fails if the variable says so.
 const ownVariable = "STAG_NEED_TEST"
 
 func TestMain(m *testing.M) {
@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The exit codes of own.
+// These are the exit codes of own.
 const (
 	notMounted = iota + 2
 	notEmpty
@@ -45,8 +45,8 @@ func own(file string) int {
 	return 0
 }
 
-// TestOwnMounts: what a program with mounts of its own writes is seen by nobody
-// else, and its exit code is that of the whole.
+// TestOwnMounts checks that no other process sees the files of a program with its own
+// mounts. The exit code of the copy must be the exit code of the program.
 func TestOwnMounts(t *testing.T) {
 	Root(t)
 	for _, c := range []struct {

@@ -25,7 +25,7 @@ func TestDemanded(t *testing.T) {
 	}
 }
 
-// outcome stands in for a test and keeps what was said to it.
+// outcome replaces a testing.TB and records the calls.
 type outcome struct {
 	testing.TB
 	skipped, failed string
@@ -67,8 +67,8 @@ func TestToolMissing(t *testing.T) {
 	}
 }
 
-// The probes must work where the rights are there: a probe that always fails
-// would skip every privileged test.
+// The probes must succeed for a user with the rights. A probe that always fails would
+// skip every test that needs rights.
 func TestProbesAsRoot(t *testing.T) {
 	Root(t)
 	Netns(t)

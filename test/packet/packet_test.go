@@ -8,7 +8,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// decode takes a frame apart and demands that nothing in it is malformed.
+// decode decodes a frame and checks that no part of it is malformed.
 func decode(t *testing.T, b []byte) gopacket.Packet {
 	t.Helper()
 	p := gopacket.NewPacket(b, layers.LayerTypeEthernet, gopacket.DecodeOptions{})

@@ -7,7 +7,7 @@ import (
 	"github.com/stag-rdma/stag/offload/work"
 )
 
-// memory is the octets of a side's regions.
+// memory holds the contents of a side's regions.
 type memory [regions][]byte
 
 func (m *memory) clone() (c memory) {
@@ -19,27 +19,28 @@ func (m *memory) clone() (c memory) {
 
 func (m *memory) at(p place) []byte { return m[p.region][p.off : p.off+p.n] }
 
-// receipt is what a Send must show the receiver.
+// receipt is what a Send must give the receiver.
 type receipt struct {
 	length    int
 	solicited bool
-	victim    int // region invalidated; 0: none
+	victim    int // the invalidated region; 0 means none
 }
 
-// direction is what side's requests mean: the memory of both sides after each
-// of them (states[0]: before all), and what the peer receives.
+// direction is the effect of one side's requests: the memory of both sides after each
+// request, and the receipts of the peer. states[0] is the memory before the first
+// request.
 type direction struct {
 	states   []state
 	receipts []receipt
 }
 
 type state struct {
-	mine, theirs memory // of which only local, and only the others, count
-	received     int    // Sends that have been delivered
+	mine, theirs memory // only the local region of mine, and only the other regions of theirs, are valid
+	received     int    // number of Sends that have been delivered
 }
 
-// model carries out side's requests one after the other, as if there were no
-// network. It ends before one with a fault.
+// model executes the requests of a side one after the other, as if there were no
+// network. It stops before a request with a fault.
 func model(p *plan, side int, mine, theirs memory) (d direction) {
 	now := state{mine: mine.clone(), theirs: theirs.clone()}
 	d.states = append(d.states, state{now.mine.clone(), now.theirs.clone(), 0})
@@ -74,11 +75,11 @@ func model(p *plan, side int, mine, theirs memory) (d direction) {
 	return d
 }
 
-// last is the state after everything.
+// last returns the state after all requests.
 func (d *direction) last() *state { return &d.states[len(d.states)-1] }
 
-// differs finds the first octet of the given regions that is not as it should
-// be, where mask (if there is one) does not excuse it.
+// differs finds the first wrong octet of the given regions. It ignores octets for which
+// mask is set. mask may be nil.
 func differs(got, want, mask *memory, list ...int) (region, off int, differ bool) {
 	for _, r := range list {
 		for i := range got[r] {
@@ -92,8 +93,9 @@ func differs(got, want, mask *memory, list ...int) (region, off int, differ bool
 
 var theirRegions = []int{1, 2, 3, 4}
 
-// somewhere reports whether got is what a prefix of the requests has left,
-// with at least received Sends delivered, the next perhaps in part.
+// somewhere reports whether got is the result of the first requests up to some point.
+// At least received Sends must have been delivered. The next request may be executed in
+// part.
 func (d *direction) somewhere(got *memory, received int) bool {
 	return slices.ContainsFunc(d.indices(), func(i int) bool {
 		now, next := &d.states[i], &d.states[min(i+1, len(d.states)-1)]

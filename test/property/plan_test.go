@@ -9,12 +9,12 @@ import (
 	"github.com/stag-rdma/stag/offload/work"
 )
 
-// Regions of a side. The peer may do everything with all but the local one;
-// victims are there to be invalidated.
+// These are the regions of a side. The peer has all rights to all regions except the
+// local one. Victims are for invalidation.
 const (
 	local   = 0
 	main    = 1
-	regions = 5 // the rest are victims
+	regions = 5 // number of regions; the others are victims
 
 	localLen, mainLen, victimLen = 1500, 1500, 80
 )
@@ -26,7 +26,7 @@ func lengthOf(region int) int {
 	return victimLen
 }
 
-// place is n octets of a region.
+// place is a range of n octets in a region.
 type place struct{ region, off, n int }
 
 func (p place) overlaps(q place) bool {
@@ -44,10 +44,10 @@ func total(list []place) (n int) {
 type request struct {
 	op     work.WROp
 	flags  work.SendFlags
-	list   []place // local: gathered, or the Read's sink
-	inline []byte  // instead of list
-	remote place   // Write: where to. Read: where from
-	victim int     // Send with Invalidate: the peer's region
+	list   []place // local places to gather from, or to put the Read's octets into
+	inline []byte  // inline data instead of list
+	remote place   // target of a Write, or source of a Read
+	victim int     // region of the peer, for a Send with Invalidate
 	fault  fault
 }
 
@@ -59,7 +59,7 @@ func (r *request) String() string {
 	return fmt.Sprintf("%v flags %b list %v inline %d remote %v victim %d fault %d", r.op, r.flags, r.list, len(r.inline), r.remote, r.victim, r.fault)
 }
 
-// fault is what is wrong with the last request of a sequence.
+// fault is the fault in the last request of a sequence.
 type fault int
 
 const (
@@ -76,12 +76,12 @@ const (
 	faults
 )
 
-// outcome is what a fault leads to.
+// outcome is the expected result of a fault.
 type outcome struct {
 	code   rdmap.Code
-	local  bool        // found by the side that posted it
-	status work.Status // of the request
-	recv   work.Status // of the receive that meets it; Success: none does
+	local  bool        // the side that posted the request detects the fault
+	status work.Status // status of the request
+	recv   work.Status // status of the receive that the request uses; Success means that it uses none
 }
 
 var outcomes = [faults]outcome{
@@ -105,7 +105,7 @@ type half struct {
 // plan is a sequence.
 type plan struct {
 	halves [2]half
-	faulty int // the side whose last request has a fault; -1: none
+	faulty int // side whose last request has a fault; -1 means none
 }
 
 func (p *plan) String() string {
@@ -130,10 +130,10 @@ const (
 // generator makes plans.
 type generator struct {
 	*rand.Rand
-	reads []request // of the direction: Reads since the last fence
+	reads []request // Reads of this direction since the last fence
 }
 
-// chance is true once in n times.
+// chance returns true in one of n calls.
 func (g *generator) chance(n int) bool { return g.IntN(n) == 0 }
 
 func (g *generator) plan() *plan {
@@ -147,7 +147,7 @@ func (g *generator) plan() *plan {
 	return p
 }
 
-// direction makes what side posts, and the receives of the other.
+// direction generates the requests of side and the receives of its peer.
 func (g *generator) direction(p *plan, side int) {
 	g.reads = g.reads[:0]
 	h, peer := &p.halves[side], &p.halves[1-side]
@@ -163,18 +163,19 @@ func (g *generator) direction(p *plan, side int) {
 		h.requests = append(h.requests, g.faulty(peer))
 	} else {
 		for g.chance(2) && len(peer.receives) < queueDepth {
-			peer.receives = append(peer.receives, g.receive(0)) // for nothing
+			peer.receives = append(peer.receives, g.receive(0)) // an unused receive
 		}
 	}
 }
 
-// within is n octets anywhere in a region, or fewer where it is shorter.
+// within returns a random place of n octets in a region, or of the whole region if it
+// is shorter.
 func (g *generator) within(region, n int) place {
 	n = min(n, lengthOf(region))
 	return place{region, g.IntN(lengthOf(region) - n + 1), n}
 }
 
-// size is a length: often one that is special.
+// size returns a random length, often a special one.
 func (g *generator) size() int {
 	return [...]int{0, 1, g.IntN(20), g.IntN(200), 180 + g.IntN(30), g.IntN(700)}[g.IntN(6)]
 }
@@ -213,7 +214,7 @@ func (g *generator) request() request {
 	return r
 }
 
-// plain takes the flag away that only Sends may have.
+// plain clears the flag that is permitted only for Sends.
 func (r *request) plain() {
 	if !r.sends() {
 		r.flags &^= work.Solicited
@@ -228,7 +229,7 @@ func (g *generator) octets(n int) []byte {
 	return b
 }
 
-// shorten makes a list that is longer than n octets that long.
+// shorten cuts the list to at most n octets.
 func (r *request) shorten(n int) {
 	for i := range r.list {
 		r.list[i].n = min(r.list[i].n, n)
@@ -236,8 +237,8 @@ func (r *request) shorten(n int) {
 	}
 }
 
-// receive is a list that a message of n octets fits into. No octet is in it
-// twice: the verbs refuse that.
+// receive returns a list with room for a message of n octets. No octet is in the list
+// twice, because the verbs refuse that.
 func (g *generator) receive(n int) (list []place) {
 	for range g.IntN(maxSGE) {
 		list = appendApart(list, g.within(main, g.size()))
@@ -245,7 +246,7 @@ func (g *generator) receive(n int) (list []place) {
 	for total(list) < n {
 		longer := appendApart(list, g.within(main, n-total(list)+g.IntN(100)))
 		if list = longer; total(list) < n {
-			list = list[:len(list)/2] // there is no place left: with fewer there is
+			list = list[:len(list)/2] // no free place is left: try again with fewer places
 		}
 		if len(list) == 0 && n > mainLen/2 {
 			return []place{{main, 0, mainLen}}
@@ -254,7 +255,7 @@ func (g *generator) receive(n int) (list []place) {
 	return list
 }
 
-// appendApart adds p to the list unless it overlaps what is there.
+// appendApart adds p to the list unless p overlaps a place of the list.
 func appendApart(list []place, p place) []place {
 	for _, q := range list {
 		if p.overlaps(q) {
@@ -264,7 +265,7 @@ func appendApart(list []place, p place) []place {
 	return append(list, p)
 }
 
-// fence makes r wait if it depends on a Read that may not have been answered.
+// fence sets the fence of r if r depends on a Read that may still be outstanding.
 func (g *generator) fence(r *request, peer *half) {
 	for i := range g.reads {
 		if g.depends(r, &g.reads[i], peer) {
@@ -279,10 +280,11 @@ func (g *generator) fence(r *request, peer *half) {
 	}
 }
 
-// depends reports whether r uses what the Read brings, or changes what it reads.
+// depends reports whether r uses the octets that the Read places, or changes the octets
+// that the Read reads.
 func (g *generator) depends(r, read *request, peer *half) bool {
 	if r.op == work.WRRead {
-		return false // Responses come in order
+		return false // Read Responses arrive in order
 	}
 	for _, p := range r.list {
 		for _, sink := range read.list {
@@ -302,7 +304,7 @@ func (g *generator) depends(r, read *request, peer *half) bool {
 	return false
 }
 
-// faulty is a request that ends the connection.
+// faulty returns a request that ends the connection.
 func (g *generator) faulty(peer *half) request {
 	r := request{fault: fault(1 + g.IntN(int(faults)-1)), flags: work.SendFlags(g.IntN(8))}
 	switch r.fault {
@@ -324,12 +326,12 @@ func (g *generator) faulty(peer *half) request {
 	r.plain()
 	g.fence(&r, &half{receives: append(peer.receives, nil)})
 	if len(g.reads) > 0 && r.sends() {
-		r.flags |= work.Fence // what it places, or not, no Read is to see
+		r.flags |= work.Fence // no Read may see what this request places
 	}
 	return r
 }
 
-// kind is the completion of a request.
+// kind returns the completion opcode of a request.
 func kind(op work.WROp) work.WCOp {
 	switch op {
 	case work.WRWrite:

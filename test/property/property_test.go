@@ -16,11 +16,11 @@ var (
 	worlds   = flag.Int("worlds", 250, "how many worlds to play")
 )
 
-// perWorld is how many sequences are played in a world.
+// perWorld is how many sequences one world plays.
 const perWorld = 40
 
-// TestSequences plays 10,000 sequences. A failure names the seed of its world:
-// go test ./test/property -seed N plays that alone.
+// TestSequences plays 10,000 sequences. A failure prints the seed of its world. The
+// command go test ./test/property -seed N plays only that world.
 func TestSequences(t *testing.T) {
 	if *seedFlag != 0 {
 		if err := play(*seedFlag); err != nil {
@@ -84,7 +84,7 @@ func (r *rig) sequence(p *plan) error {
 	return nil
 }
 
-// judge compares what has happened with the model.
+// judge compares the results with the model.
 func (r *rig) judge(p *plan, before [2]memory) error {
 	for side := range r.ends {
 		d := model(p, side, before[side], before[1-side])
@@ -104,7 +104,7 @@ func (r *rig) judge(p *plan, before [2]memory) error {
 	return r.judgeEnds(p)
 }
 
-// judgeAll: everything that side has posted has been done.
+// judgeAll checks that all requests of side were executed.
 func (r *rig) judgeAll(p *plan, side int, d *direction) error {
 	me, peer := &r.ends[side], &r.ends[1-side]
 	if g, o, bad := differs(&me.mem, &d.last().mine, nil, local); bad {
@@ -125,7 +125,7 @@ func (r *rig) judgeAll(p *plan, side int, d *direction) error {
 	return r.judgeReceived(p, side, d.receipts, work.Success)
 }
 
-// success is the completion of request i of side when all is well.
+// success returns the expected completion of request i of side without a fault.
 func (r *rig) success(side, i int, q *request) work.Completion {
 	c := work.Completion{ID: uint64(i), Op: kind(q.op), QP: r.ends[side].q.Number()}
 	if q.op == work.WRRead {
@@ -134,9 +134,9 @@ func (r *rig) success(side, i int, q *request) work.Completion {
 	return c
 }
 
-// judgeReceived demands that side's peer has received what the receipts say,
-// then one with that status (if it is not Success), and that all other receives
-// were flushed, in order.
+// judgeReceived checks what side's peer has received. The receipts come first, then a
+// receive with status next unless next is Success. All other receives must be flushed,
+// in order.
 func (r *rig) judgeReceived(p *plan, side int, receipts []receipt, next work.Status) error {
 	peer := &r.ends[1-side]
 	var want []work.Completion
@@ -165,8 +165,8 @@ func (r *rig) judgeReceived(p *plan, side int, receipts []receipt, next work.Sta
 	return nil
 }
 
-// judgeFaulty: everything before the last request has been done, but perhaps
-// Reads, whose answers may have come too late.
+// judgeFaulty checks that all requests before the last were executed. Reads may be
+// missing, because their answers may have come too late.
 func (r *rig) judgeFaulty(p *plan, side int, d *direction) error {
 	me, peer := &r.ends[side], &r.ends[1-side]
 	requests := p.halves[side].requests
@@ -188,7 +188,7 @@ func (r *rig) judgeFaulty(p *plan, side int, d *direction) error {
 	mask = blank()
 	if bad.fault == sendTooLong {
 		for _, e := range p.halves[1-side].receives[len(d.receipts)] {
-			set(mask.at(e)) // segments that fitted
+			set(mask.at(e)) // segments that were within the region
 		}
 	}
 	if g, o, differ := differs(&peer.mem, &d.last().theirs, mask, theirRegions...); differ {
@@ -197,14 +197,16 @@ func (r *rig) judgeFaulty(p *plan, side int, d *direction) error {
 	return r.judgeReceived(p, side, d.receipts, result.recv)
 }
 
-// judgeSent looks at the completions of a side's requests, in a connection that
-// has ended by a fault: each at most once, in order, and none missing that had
-// to come. The first request that fails ends the successes: what is behind it
-// fails too, by an error of its own or flushed, even if it has left (RFC 5040
-// §6.2.1), and says so even if it asked for no completion. judgeSent returns the
-// Reads that were flushed. cut: any request may be the first to be flushed, as it
-// may not have left. If not, only a Read may be, and a Send that was refused
-// before all of it was sent.
+// judgeSent checks the completions of a side's requests on a connection that a fault
+// has ended. Each completion comes at most once and in order, and no required
+// completion is missing. The first failed request ends the successes. All later
+// requests fail, too, with an error of their own or flushed, even if they have left
+// (RFC 5040 §6.2.1). They complete even if they are unsignaled. judgeSent returns the
+// flushed Reads.
+//
+// If cut is true, any request may be the first flushed one, because it may not have
+// left. Otherwise only a Read may be the first, or a Send that was refused before all
+// of it was sent.
 func (r *rig) judgeSent(side int, requests []request, cut bool) (flushed []int, err error) {
 	got, failed := r.ends[side].sent, false
 	for i := range requests {
@@ -229,7 +231,7 @@ func (r *rig) judgeSent(side int, requests []request, cut bool) (flushed []int, 
 			failed = true
 		case c == want && q.has(work.Signaled) && !failed:
 		case c == bad && want.Status == work.Success && (failed || cut || q.op == work.WRRead || q.fault == sendTooLong):
-			failed = true // nothing behind it succeeds
+			failed = true // no later request succeeds
 			if q.op == work.WRRead {
 				flushed = append(flushed, i)
 			}
@@ -243,8 +245,8 @@ func (r *rig) judgeSent(side int, requests []request, cut bool) (flushed []int, 
 	return flushed, nil
 }
 
-// judgeCut: the connection has ended because of the other side. What side has
-// posted has been done up to some point.
+// judgeCut checks a side whose connection the other side has ended. The side's requests
+// were executed up to some point.
 func (r *rig) judgeCut(p *plan, side int, d *direction) error {
 	me, peer := &r.ends[side], &r.ends[1-side]
 	flushed, err := r.judgeSent(side, p.halves[side].requests, true)
@@ -269,7 +271,7 @@ func (r *rig) judgeCut(p *plan, side int, d *direction) error {
 	return r.judgeReceived(p, side, d.receipts[:n], work.Success)
 }
 
-// judgeEnds looks at how the two QPs have ended.
+// judgeEnds checks how the two QPs have ended.
 func (r *rig) judgeEnds(p *plan) error {
 	if p.faulty < 0 {
 		for side := range r.ends {
@@ -290,7 +292,7 @@ func (r *rig) judgeEnds(p *plan) error {
 	return nil
 }
 
-// blank is a mask that excuses nothing.
+// blank returns a mask with no octet set.
 func blank() *memory {
 	var m memory
 	for i := range m {

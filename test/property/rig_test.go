@@ -17,13 +17,12 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// rig is a world in which one sequence after the other is played, each over a
-// connection of its own.
+// rig is a world that plays one sequence after the other, each over a new connection.
 type rig struct {
 	*rand.Rand
 	w       *world.World
 	weather *scenario.Weather
-	watch   *scenario.Watch // of conn
+	watch   *scenario.Watch // watches conn
 	tables  [2]*tpt.Table
 	boards  [2]signal.Board
 	pds     [2]tpt.PD
@@ -39,12 +38,12 @@ type end struct {
 	mem      memory
 	stags    [regions]tpt.STag
 	foreign  tpt.STag
-	sent     []work.Completion // polled
+	sent     []work.Completion // completions that the test has polled
 	received []work.Completion
 }
 
-// mild is the weather of a seed's world. Every other one has a link that loses,
-// repeats and reorders packets.
+// mild returns the network of a seed's world. Every second network loses, repeats and
+// reorders packets.
 func mild(seed uint64) *scenario.Weather {
 	w := &scenario.Weather{Link: simnic.Config{Seed: seed, Latency: 50 * time.Microsecond}}
 	if seed%2 == 0 {
@@ -53,7 +52,7 @@ func mild(seed uint64) *scenario.Weather {
 	return w
 }
 
-// newRig makes a world from a seed, with small packets, so that messages take
+// newRig makes a world from a seed. Its packets are small, so that a message needs
 // several.
 func newRig(seed uint64, weather *scenario.Weather) (*rig, error) {
 	weather.Link.MTU, weather.Link.FrameSize, weather.Link.Frames = 260, 1024, 256
@@ -79,7 +78,7 @@ func newRig(seed uint64, weather *scenario.Weather) (*rig, error) {
 	return r, err
 }
 
-// open makes the two ends and connects them, in one of the ways that there are.
+// open makes the two ends and connects them in a random way.
 func (r *rig) open(p *plan) (how string, err error) {
 	agreed := [2]mpa.Agreed{{Initiator: true, Revision: 2}, {Revision: 2}}
 	if r.IntN(2) == 0 {
@@ -89,7 +88,7 @@ func (r *rig) open(p *plan) (how string, err error) {
 	depths := [2]uint16{uint16(1 + r.IntN(3)), uint16(1 + r.IntN(3))}
 	marks := [2]bool{r.IntN(4) == 0, r.IntN(4) == 0}
 	if (!agreed[0].Initiator && !p.speaks(1) || !agreed[1].Initiator && !p.speaks(0)) && rtr == mpa.NoRTR {
-		rtr = mpa.RTRWrite // else nothing would let the responder begin
+		rtr = mpa.RTRWrite // otherwise the responder could never begin
 	}
 	for i := range agreed {
 		a := &agreed[i]
@@ -113,10 +112,10 @@ func (r *rig) open(p *plan) (how string, err error) {
 	return fmt.Sprintf("%+v", agreed), err
 }
 
-// speaks reports whether side posts something.
+// speaks reports whether side posts requests.
 func (p *plan) speaks(side int) bool { return len(p.halves[side].requests) > 0 }
 
-// make gives an end its QP, and memory filled by chance.
+// make gives an end its QP, and memory with random contents.
 func (e *end) make(r *rig, side int, a mpa.Agreed) error {
 	*e = end{scq: work.NewCQ(64, &r.boards[side]), rcq: work.NewCQ(64, &r.boards[side])}
 	e.scq.News.Fire, e.rcq.News.Fire = func() {}, func() {}
@@ -147,7 +146,7 @@ func (e *end) make(r *rig, side int, a mpa.Agreed) error {
 	return err
 }
 
-// close gives up what make has registered.
+// close deregisters the memory of make.
 func (r *rig) close() error {
 	for i := range r.ends {
 		e := &r.ends[i]
@@ -172,10 +171,10 @@ func (e *end) list(places []place) (sgl []work.SGE) {
 	return sgl
 }
 
-// unknown is an STag that no table of ours can have.
+// unknown is an STag that no table of these tests can contain.
 const unknown = 0x00fffff7
 
-// wr is a request as its side posts it to its peer.
+// wr returns the work request for a request to peer.
 func (e *end) wr(id int, r *request, peer *end) *work.SendWR {
 	wr := &work.SendWR{
 		ID: uint64(id), Op: r.op, Flags: r.flags, SGL: e.list(r.list), Inline: r.inline,
@@ -196,8 +195,8 @@ func (e *end) wr(id int, r *request, peer *end) *work.SendWR {
 	return wr
 }
 
-// play posts the requests of both sides, some at a time, and lets the world go
-// on until nothing can happen any more. In the end both QPs are gone.
+// play posts the requests of both sides, some at a time, and runs the world until no
+// event is left. At the end both QPs are closed.
 func (r *rig) play(p *plan) error {
 	var posted [2]int
 	for posted[0] < len(p.halves[0].requests) || posted[1] < len(p.halves[1].requests) {
@@ -226,7 +225,7 @@ func (r *rig) play(p *plan) error {
 			switch {
 			case q.Dead():
 				continue
-			case err != nil: // a forged length, and octets awaited that never come
+			case err != nil: // a forged length makes a QP wait for octets that never come
 				q.Abort()
 			default:
 				q.Disconnect()
@@ -242,10 +241,10 @@ func (r *rig) play(p *plan) error {
 	return nil
 }
 
-// dead reports whether both QPs are.
+// dead reports whether both QPs are dead.
 func (r *rig) dead() bool { return r.ends[0].q.Dead() && r.ends[1].q.Dead() }
 
-// ring is what follows a post.
+// ring rings the doorbell after a post.
 func (r *rig) ring(side int) {
 	if q := r.ends[side].q; q.Dead() {
 		q.FlushDead()
@@ -254,8 +253,7 @@ func (r *rig) ring(side int) {
 	r.w.Engines[side].Ring(r.conn.ID[side])
 }
 
-// quiet reports whether all requests have completed, and all that were sent
-// have been received.
+// quiet reports whether all requests have completed and all Sends have been received.
 func (r *rig) quiet(p *plan) bool {
 	r.poll()
 	for side := range r.ends {
@@ -272,7 +270,7 @@ func (r *rig) quiet(p *plan) bool {
 	return true
 }
 
-// until waits as long as something moves.
+// until runs the world until done returns true.
 func (r *rig) until(done func() bool) error { return r.watch.Run(done) }
 
 func (r *rig) poll() {
@@ -288,8 +286,8 @@ func (r *rig) poll() {
 	}
 }
 
-// gone reports whether the STag that a completion says was invalidated is of no
-// use any more.
+// gone reports whether the STag that a completion reports as invalidated is really
+// invalid.
 func (r *rig) gone(side int, c work.Completion) bool {
 	if c.Invalidated == 0 {
 		return true

@@ -10,9 +10,9 @@ import (
 	"github.com/stag-rdma/stag/test/simnic"
 )
 
-// TestWeather plays sequences over networks that try to break TCP, each over
-// one of its own: the same memory, the same completions, no frame lost, and
-// nothing stands still longer than TCP's timers allow.
+// TestWeather plays sequences over networks that try to break TCP, each over a network
+// of its own. Memory and completions are as in the model, no frame is lost, and the
+// connection makes progress as soon as TCP's timers allow.
 func TestWeather(t *testing.T) {
 	scenario.Play(t, *seedFlag, 600, func(seed uint64) error {
 		r, err := newRig(seed, scenario.Draw(rand.New(rand.NewPCG(seed, 4))))
@@ -32,9 +32,9 @@ func TestWeather(t *testing.T) {
 	})
 }
 
-// TestForged plays sequences over networks that change data so that TCP's
-// checksum does not tell. MPA's CRC does: whatever was changed is never placed,
-// and what has completed is right.
+// TestForged plays sequences over networks that change data so that TCP's checksum
+// stays correct. MPA's CRC detects the change. Changed octets are never placed, and all
+// completions are right.
 func TestForged(t *testing.T) {
 	scenario.Play(t, *seedFlag, 300, func(seed uint64) error {
 		weather := scenario.Draw(rand.New(rand.NewPCG(seed, 5)))
@@ -63,7 +63,7 @@ func TestForged(t *testing.T) {
 	})
 }
 
-// judgeForged: the sequence has been done, or cut off in MPA.
+// judgeForged checks that the sequence was executed, or that the CRC ended it.
 func (r *rig) judgeForged(p *plan, before [2]memory) error {
 	forged := r.w.Link.Stats(simnic.A).Forged + r.w.Link.Stats(simnic.B).Forged
 	if r.ends[0].q.State() == rdmap.Idle && r.ends[1].q.State() == rdmap.Idle {
@@ -72,7 +72,7 @@ func (r *rig) judgeForged(p *plan, before [2]memory) error {
 	if forged == 0 {
 		return fmt.Errorf("nothing was forged, and yet it has not ended in good order")
 	}
-	const mpa = 2 // layer (RFC 5040 §4.8)
+	const mpa = 2 // the layer number (RFC 5040 §4.8)
 	for side := range r.ends {
 		c := r.ends[side].q.Cause()
 		if c.Err == nil && c.Code != (rdmap.Code{}) && c.Code.Layer != mpa {

@@ -27,12 +27,12 @@ func TestPart(t *testing.T) {
 
 const wrong = "package sample\n\nimport \"testing\"\n\nfunc TestBad(t *testing.T) { t.Error(\"wrong\") }\n"
 
-// TestGoTest: what go test prints is there, with a line for each test that was
-// skipped, and the exit code is go test's.
+// TestGoTest checks that the output contains that of go test, with a line for each
+// skipped test. The exit code must be that of go test.
 func TestGoTest(t *testing.T) {
 	need.Tool(t, "go")
 	t.Chdir(t.TempDir())
-	t.Setenv("GOFLAGS", "") // the module here has no vendor directory
+	t.Setenv("GOFLAGS", "") // the module of this test has no vendor directory
 	write(t, "go.mod", "module sample\n\ngo 1.26\n")
 	write(t, "sample_test.go", sample)
 	skips := "SKIP sample TestSkip: needs root: run as root\nSKIP sample TestPart/half: needs a moon\n"
@@ -56,7 +56,7 @@ func write(t *testing.T, name, text string) {
 
 var duration = regexp.MustCompile(`\d+\.\d+s`)
 
-// prints runs go test, and demands an exit code and a part of the output.
+// prints runs go test and checks the exit code and a part of the output.
 func prints(t *testing.T, want int, part string, args ...string) {
 	t.Helper()
 	var out, errs bytes.Buffer

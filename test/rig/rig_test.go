@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// outcome stands in for a test and keeps what was said to it. A fatal failure
-// ends the goroutine, as in a real test.
+// outcome replaces a testing.TB and records the calls. A fatal failure ends the
+// goroutine, as in a real test.
 type outcome struct {
 	testing.TB
 	failed   []string
@@ -34,7 +34,7 @@ func (o *outcome) Fatalf(f string, a ...any) {
 	runtime.Goexit()
 }
 
-// play runs f as a test of its own and returns how it went.
+// play runs f as a test and returns the outcome.
 func play(f func(o *outcome)) *outcome {
 	o, ended := new(outcome), make(chan struct{})
 	go func() { defer close(ended); f(o) }()
@@ -117,7 +117,7 @@ func TestSays(t *testing.T) {
 	for _, c := range []struct {
 		err, is error
 		words   []string
-		wrong   int // how many complaints
+		wrong   int // number of complaints
 	}{
 		{wrapped, errHere, []string{"key", "here"}, 0},
 		{wrapped, nil, nil, 0},
@@ -133,8 +133,8 @@ func TestSays(t *testing.T) {
 	}
 }
 
-// left returns how a test ends that leaves what f has made, and undoes it with
-// what f returns.
+// left returns the outcome of a test that leaves what f has made. Then it calls the
+// function that f returned.
 func left(t *testing.T, f func() (undo func())) *outcome {
 	t.Helper()
 	o := play(func(o *outcome) { noLeaks(o, 10*time.Millisecond) })

@@ -17,26 +17,27 @@ import (
 	"github.com/stag-rdma/stag/test/world"
 )
 
-// Memory under fire: flows that are attacked, or whose peers are of no use, hold
-// what they may and no more, and a flow beside them gets its octets through.
+// These tests check the memory limits of flows that are attacked, or whose peers do not
+// read. Such a flow holds no more than its limit, and another flow still transfers its
+// octets.
 
 // deaf is an end that does not read.
 type deaf struct{ *octets.Transfer }
 
 func (deaf) Receive(clock.Instant, stream.Stream) {}
 
-// fire is a world with flows that are of no use, and one that is.
+// fire is a world with useless flows and one useful flow.
 type fire struct {
 	*testing.T
 	w    *world.World
-	bad  []*Seen // of both ends
+	bad  []*Seen // useless flows of both ends
 	hole func(from simnic.Side, packet []byte) bool
 
-	judged bool // the flows to come are of use
+	judged bool // the next flows are useful
 }
 
 const (
-	fireFrames = 2048 // in each of an end's pools
+	fireFrames = 2048 // chunks in each pool of an end
 	fireVolume = 4 << 20
 )
 
@@ -52,7 +53,7 @@ func newFire(t *testing.T, flows int) *fire {
 	return f
 }
 
-// connect makes a flow of no use.
+// connect makes a useless flow.
 func (f *fire) connect(flow world.Flow, a, b stream.ULP) world.Conn {
 	f.Helper()
 	ends := []*Seen{{ULP: a}, {ULP: b}}
@@ -64,8 +65,8 @@ func (f *fire) connect(flow world.Flow, a, b stream.ULP) world.Conn {
 	return id
 }
 
-// useful moves octets both ways over one flow more, and reports in Mb/s of
-// virtual time how fast.
+// useful transfers octets in both directions over a new flow. It returns the rate in
+// Mb/s of virtual time.
 func (f *fire) useful() float64 {
 	f.Helper()
 	a := octets.NewTransfer(octets.Plan{Send: fireVolume, Seed: 1, Expect: fireVolume, PeerSeed: 2})
@@ -83,7 +84,7 @@ func (f *fire) useful() float64 {
 	return 2 * fireVolume * 8 / f.w.Now().Sub(begin).Seconds() / 1e6
 }
 
-// waits is how often a flow of end A has wanted a transmit frame in vain.
+// waits returns how often a flow of end A needed a transmit frame and got none.
 func (f *fire) waits() uint64 {
 	f.Helper()
 	var g engine.Glance
@@ -97,9 +98,9 @@ func (f *fire) waits() uint64 {
 	return g.Counters.NoTxFrame
 }
 
-// holding is what the flows of no use hold.
+// holding is what the useless flows hold.
 type holding struct {
-	flows, received, reordered, most int // flows alive; frames; of one flow
+	flows, received, reordered, most int // flows alive, frames received, frames out of order, most frames of one flow
 	unread, queued                   uint32
 }
 
@@ -119,14 +120,15 @@ func (f *fire) holding() (h holding) {
 	return h
 }
 
-// share is what the flow beside them has, of what it has alone, at least. That
-// is at 10 Gb/s with a round trip of 100 µs, where alone it has some hundred
-// frames under way; of what the others leave it gets a sixteenth.
+// share is the smallest permitted rate of the useful flow, relative to its rate alone.
+// The link has 10 Gb/s and a round trip of 100 µs. Alone the flow has some hundred
+// frames in flight. Beside the useless flows it gets a sixteenth of the remaining
+// frames.
 const share = 0.1
 
-// judge demands that the flows of no use hold no more than most receive frames
-// each and leave some of both pools, that the flow beside them gets through, and
-// prints the numbers.
+// judge checks that each useless flow holds at most most receive frames, and that some
+// frames of both pools are free. It also checks the rate of a useful flow, and prints
+// the numbers.
 func (f *fire) judge(most int) {
 	f.Helper()
 	f.judged = true
@@ -155,8 +157,8 @@ func (f *fire) judge(most int) {
 	}
 }
 
-// Octets behind a hole that is never filled: the peer sends as much as the
-// window allows, and the hole's segment is lost each time.
+// Octets arrive after a hole that is never filled. The peer sends as much as the window
+// allows, and the missing segment is lost each time.
 func TestMemoryOutOfOrder(t *testing.T) {
 	f := newFire(t, 64)
 	f.hole = f.loseFirst()
@@ -170,8 +172,8 @@ func TestMemoryOutOfOrder(t *testing.T) {
 	f.judge(64)
 }
 
-// A peer that never reads, while we have much to send to it; and we do not read
-// what it sends.
+// A peer never reads, while the other end has much to send to it. The other end does
+// not read either.
 func TestMemoryPeerNeverReads(t *testing.T) {
 	f := newFire(t, 64)
 	for range 64 {
@@ -182,9 +184,9 @@ func TestMemoryPeerNeverReads(t *testing.T) {
 	f.judge(64)
 }
 
-// A thousand applications that do not read what their peers send: so many that
-// the least share of each would be all frames that there are. What has come in
-// is not lost, when they read at last.
+// A thousand applications do not read what their peers send. The smallest share of each
+// would together be all frames. The received octets are not lost when the applications
+// read at last.
 func TestMemoryThousandNeverRead(t *testing.T) {
 	const flows = 1000
 	f := newFire(t, flows)
@@ -216,10 +218,10 @@ func TestMemoryThousandNeverRead(t *testing.T) {
 	}
 }
 
-// fireLate is what each sleeper is sent: three segments.
+// fireLate is the number of octets for each sleeper: three segments.
 const fireLate = 4000
 
-// sleeper is an end that does not read until it is awake.
+// sleeper is an end that does not read until the test wakes it.
 type sleeper struct {
 	*octets.Transfer
 	awake bool
@@ -231,14 +233,14 @@ func (s *sleeper) Receive(now clock.Instant, st stream.Stream) {
 	}
 }
 
-// Transmit runs when somebody rings, and whenever a segment comes.
+// Transmit runs after a doorbell and after each segment.
 func (s *sleeper) Transmit(now clock.Instant, st stream.Stream) {
 	s.Receive(now, st)
 	s.Transfer.Transmit(now, st)
 }
 
-// A thousand peers that have closed their windows: they hold transmit frames,
-// and are probed for ever.
+// A thousand peers have closed their windows. They hold transmit frames and are probed
+// without end.
 func TestMemoryZeroWindows(t *testing.T) {
 	const peers = 1000
 	f := newFire(t, peers)
@@ -265,10 +267,10 @@ func TestMemoryZeroWindows(t *testing.T) {
 	}
 }
 
-// loseFirst loses the first segment of data of each flow of no use, each time
-// that it is sent.
+// loseFirst loses the first data segment of each useless flow, each time that the
+// segment is sent.
 func (f *fire) loseFirst() func(simnic.Side, []byte) bool {
-	first := map[uint16]seq.Num{} // by the sender's port
+	first := map[uint16]seq.Num{} // by the port of the sender
 	return func(from simnic.Side, packet []byte) bool {
 		var p wire.Packet
 		if from != simnic.A || wire.ParsePacket(packet, &p) != wire.OK || p.Payload == p.End {
@@ -283,8 +285,7 @@ func (f *fire) loseFirst() func(simnic.Side, []byte) bool {
 	}
 }
 
-// closeWindows lets end B tell the flows of no use that its windows are closed,
-// whatever it says.
+// closeWindows sets the window to 0 in all segments that end B sends for useless flows.
 func (f *fire) closeWindows() func(simnic.Side, []byte) bool {
 	ports := map[uint16]bool{}
 	return func(from simnic.Side, packet []byte) bool {

@@ -13,11 +13,10 @@ import (
 	"github.com/stag-rdma/stag/test/world"
 )
 
-// TestMoved plays scenarios of a connection that moves between the engines of an
-// adapter, again and again, at random places of a transfer both ways over bad cables:
-// all octets arrive, in order, once, both directions close in order, and every frame
-// and slab comes home. The peer's end is taken out of its engine and put back at
-// times.
+// TestMoved moves a connection between the engines of an adapter, again and again, at
+// random places of a transfer in both directions over bad cables. All octets arrive in
+// order and once. Both directions close in order. Every frame and slab returns to its
+// pool. At times the test also takes the peer's end out of its engine and puts it back.
 func TestMoved(t *testing.T) {
 	Play(t, *seedFlag, 200, movedThrough)
 }
@@ -29,7 +28,7 @@ type journey struct {
 	conn  world.Conn
 	ends  [2]*octets.Transfer
 	total uint64
-	at    int // the lane that owns the adapter's end
+	at    int // number of the lane that owns the adapter's end
 	goal  []uint64
 	moves int
 }
@@ -64,8 +63,8 @@ func movedThrough(seed uint64) error {
 	return j.returned()
 }
 
-// play runs the transfer, and moves an end whenever as many octets as one of the
-// goals have arrived at the two together.
+// play runs the transfer. It moves an end whenever the octets that both ends have
+// received reach one of the goals.
 func (j *journey) play() error {
 	var failed error
 	err := j.world.Run(2*time.Hour, func() bool {
@@ -101,7 +100,7 @@ func (j *journey) moveIfDue() error {
 	return nil
 }
 
-// move takes one end to any engine of its side, which may be the one that it is at.
+// move moves one end to any engine of its side, perhaps to its present engine.
 func (j *journey) move(side int) error {
 	from, to, next := j.world.Peer, j.world.Peer, j.at
 	if side == 0 {
@@ -114,7 +113,7 @@ func (j *journey) move(side int) error {
 		return err
 	})
 	if over(j.ends[side]) {
-		return nil // it ended before it could move
+		return nil // the flow ended before the move
 	}
 	if err == nil {
 		j.at = next
@@ -122,10 +121,10 @@ func (j *journey) move(side int) error {
 	return err
 }
 
-// returned reports frames and slabs that have not come home.
+// returned returns an error if frames or slabs are still in use.
 func (j *journey) returned() error {
-	limit := j.world.Now().Add(5 * time.Minute)                                         // beyond TIME-WAIT
-	_ = j.world.Run(10*time.Minute, func() bool { return limit.Before(j.world.Now()) }) // or nothing happens any more
+	limit := j.world.Now().Add(5 * time.Minute)                                         // after the end of TIME-WAIT
+	_ = j.world.Run(10*time.Minute, func() bool { return limit.Before(j.world.Now()) }) // or until no event is left
 	for i, l := range j.world.Links {
 		for side, s := range []simnic.Side{simnic.A, simnic.B} {
 			if rx, tx := l.Lent(s); rx != 0 || tx > 64 {

@@ -16,36 +16,36 @@ import (
 
 var seedFlag = flag.Uint64("seed", 0, "play only the scenario of this seed")
 
-// TestOctets plays scenarios of plain octets: all arrive, in order, once, in
-// both directions, whoever closes first, and nothing stands still longer than
+// TestOctets plays scenarios of plain octets. All octets arrive in order and once, in
+// both directions, whichever end closes first. The connection makes progress as soon as
 // the timers allow (Watch).
 func TestOctets(t *testing.T) {
 	Play(t, *seedFlag, 1000, octetsThrough)
 }
 
-// order is who closes first.
+// order says which end closes first.
 type order int
 
 const (
-	whenSent     order = iota // each end as soon as it has sent everything
-	firstCloses               // the second one when it has seen that
-	secondCloses              // the other way round
-	bothAtOnce                // when both have received everything
+	whenSent     order = iota // each end when it has sent everything
+	firstCloses               // the first end; the second end after that
+	secondCloses              // the second end; the first end after that
+	bothAtOnce                // both ends when both have received everything
 	orders
 )
 
-// scenario is one of octets.
+// scenario is a scenario of plain octets.
 type scenario struct {
 	*rand.Rand
 	watch  *Watch
 	how    order
-	echo   bool      // the second end sends back what it gets
+	echo   bool      // the second end sends back the octets that it receives
 	volume [2]uint64 // octets
 	ends   [2]speaker
 	conn   world.Conn
 }
 
-// speaker is an end's upper layer.
+// speaker is the upper layer of an end.
 type speaker interface {
 	stream.ULP
 	Done() <-chan struct{}
@@ -103,7 +103,8 @@ func (s *scenario) people(d drawer) {
 	}
 }
 
-// play lets everything come and both ends close in the order that was drawn.
+// play waits until all octets have arrived and both ends have closed in the drawn
+// order.
 func (s *scenario) play() error {
 	closes := func(sides ...int) {
 		for _, side := range sides {

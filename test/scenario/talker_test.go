@@ -9,16 +9,16 @@ import (
 	"github.com/stag-rdma/stag/offload/stream"
 )
 
-// talker sends and checks octets, and does not read for a while now and then.
+// talker sends and checks octets. Now and then it does not read for a while.
 type talker struct {
 	*octets.Transfer
 	rng     *rand.Rand
-	lazy    float64       // how often it pauses behind what it has read
-	longest time.Duration // pause
+	lazy    float64       // probability of a pause after a read
+	longest time.Duration // longest pause
 	eof     bool          // the peer has closed
 
-	until  clock.Instant // pause
-	behind bool          // there is something to read after the pause
+	until  clock.Instant // end of the pause
+	behind bool          // octets have arrived during the pause
 }
 
 // Receive implements stream.ULP.

@@ -35,7 +35,7 @@ func TestOptionsSayWhatIsWrong(t *testing.T) {
 	}
 }
 
-// names are the cases that the options leave, on a line each.
+// names returns the cases that the options select, one per line.
 func names(t *testing.T, o Options) (list []string) {
 	t.Helper()
 	tables, err := o.tables()
@@ -65,7 +65,7 @@ goodput: write no CRC, MTU 1500, NAPI threads, messages of 65536, 1 connections`
 	}
 }
 
-// Every case has one name, or ratios and --only would mix them up.
+// Every case has a name of its own. Otherwise ratios and --only would confuse cases.
 func TestCasesDiffer(t *testing.T) {
 	o := good()
 	o.MTUs, o.Full = []int{1500, 3506}, true
@@ -78,7 +78,7 @@ func TestCasesDiffer(t *testing.T) {
 	}
 }
 
-// What is outstanding is whole batches, within bounds.
+// Each load has a whole number of batches, within limits.
 func TestLoads(t *testing.T) {
 	for _, n := range sizes(true) {
 		l := sized(n)

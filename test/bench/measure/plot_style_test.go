@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// Nobody can mistake a line of a chart for another one: no two look alike, in
-// any table with all of its rows.
+// No two lines of a chart look alike, in any table with all of its rows.
 func TestLinesOfAChartDiffer(t *testing.T) {
 	o := Options{MTUs: []int{1500, 9000}, Full: true}
 	r := new(Report)
@@ -48,7 +47,7 @@ func TestAMovingNameKeepsItsLook(t *testing.T) {
 	}
 }
 
-// An axis from 0 has five names at least, whatever its length.
+// An axis from 0 has at least five labels, whatever its length.
 func TestStepsOfAnAxis(t *testing.T) {
 	for _, high := range []float64{0.07, 1, 2.54, 3.3, 9.99, 10, 47, 99, 12345} {
 		ticks := steps(0, high)

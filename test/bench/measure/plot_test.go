@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// words are the texts of an SVG document. It must be well formed.
+// words returns the texts of an SVG document, which must be well formed.
 func words(t *testing.T, file string) (texts []string) {
 	t.Helper()
 	f, err := os.Open(file)
@@ -75,7 +75,7 @@ func TestPlotDrawsEveryTable(t *testing.T) {
 	}
 }
 
-// The best NAPI setting counts, and the processor time at that setting.
+// The picture uses the best NAPI setting, and the processor time of the same setting.
 func TestGoodputPicturesTakeTheBest(t *testing.T) {
 	r := saved()
 	all := goodputPictures(r.table("goodput"))
@@ -97,7 +97,7 @@ func TestGoodputPicturesTakeTheBest(t *testing.T) {
 func TestPlotLeavesOutWhatThereIsNot(t *testing.T) {
 	r := saved()
 	r.Tables = r.Tables[1:2]
-	r.Tables[0].Rows[1].Samples = nil // a row that was never measured
+	r.Tables[0].Rows[1].Samples = nil // a row without a measurement
 	r.conclude()
 	files, err := r.Plot(t.TempDir())
 	if err != nil || len(files) != 1 {

@@ -16,8 +16,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden report anew")
 
-// pretendedReport has goals that are met, missed and hoped for, and rows
-// without some of the figures.
+// pretendedReport returns a report with goals that are met, missed or without a
+// verdict, and with rows that lack some figures.
 func pretendedReport() *Report {
 	r := &Report{Rounds: 3, Time: 600 * time.Millisecond, Conditions: conditions{
 		Kernel: "6.18.0", CPU: "Some CPU", Cores: 2, Threads: 4, Go: "go1.26", Commit: "0123456789ab", Load: [2]string{"0.10 0.20 0.30", "0.40 0.50 0.60"},
@@ -57,7 +57,7 @@ func TestReportIsGolden(t *testing.T) {
 	}
 }
 
-// A line of a table fits into 120 columns, whatever its goodput.
+// A line of a table fits into 120 columns, whatever the goodput is.
 func TestReportIsReadable(t *testing.T) {
 	var text bytes.Buffer
 	r := pretendedReport()
@@ -71,7 +71,7 @@ func TestReportIsReadable(t *testing.T) {
 	}
 }
 
-// full fails every write after some.
+// full is a writer that fails after some writes.
 type full int
 
 func (f *full) Write(b []byte) (int, error) {
@@ -96,7 +96,7 @@ func TestConclude(t *testing.T) {
 	}{
 		{Case{Name: "base", MTU: 1500}, []float64{4, 2, 3}},
 		{Case{Name: "fast", MTU: 1500}, []float64{5, 9, 6}},
-		{Case{Name: "fast", MTU: 3506}, []float64{7}}, // its base was not measured
+		{Case{Name: "fast", MTU: 3506}, []float64{7}}, // its base row was not measured
 	} {
 		r := &Row{Case: row.c}
 		for _, v := range row.v {
@@ -173,7 +173,7 @@ func TestConnectionGoals(t *testing.T) {
 	}
 }
 
-// A round that fails, or is interrupted, does not count.
+// The samples of a round that fails or is interrupted do not count.
 func TestRoundsCountWhole(t *testing.T) {
 	calls := 0
 	r := &Report{Tables: []*Table{{Rows: []*Row{
@@ -199,7 +199,7 @@ func TestRoundsCountWhole(t *testing.T) {
 			t.Errorf("%v has %d samples", row.Case, len(row.Samples))
 		}
 	}
-	// The second one began at the other end.
+	// The second round is in reverse order.
 	const want = "round 1 of 2, 1 of 2: a\nround 1 of 2, 2 of 2: b\nround 2 of 2, 1 of 2: b\n"
 	if said.String() != want {
 		t.Errorf("said %q, want %q", &said, want)

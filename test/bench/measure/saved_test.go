@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// saved is a report of three rounds that never were, with tables of each shape
-// that charts are made of.
+// saved returns a report of three invented rounds, with tables for each kind of chart.
 func saved() *Report {
 	r := &Report{Rounds: 3, Time: time.Second, Conditions: conditions{
 		Kernel: "6.18.0", CPU: "Some <CPU> & Sons", Cores: 2, Threads: 4, Go: "go1.26", Commit: "0123456789ab", Load: [2]string{"0.1", "0.2"},
@@ -45,7 +44,7 @@ func saved() *Report {
 	return r
 }
 
-// pretended is a row whose rounds have found v, a tenth less and a fifth more.
+// pretended returns a row with three samples: v, a tenth less, and a fifth more.
 func pretended(c Case, f Figure, v float64, g Figure, w float64) *Row {
 	row := &Row{Case: c}
 	for _, factor := range []float64{1, 0.9, 1.2} {
@@ -76,7 +75,7 @@ func TestReportSurvivesJSON(t *testing.T) {
 }
 
 func TestReadReportSaysWhatIsWrong(t *testing.T) {
-	// edited is a good report with one thing changed.
+	// edited returns a good report with one change.
 	edited := func(edit func(r *Report)) string {
 		r := saved()
 		edit(r)

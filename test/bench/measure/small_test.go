@@ -8,8 +8,8 @@ import (
 	wq "github.com/stag-rdma/stag/offload/work"
 )
 
-// BenchmarkSmall is what both ends and the simulated link between cost for each
-// message of 64 octets, posted in lists, without a kernel.
+// BenchmarkSmall measures the cost of both ends and of the simulated link for each
+// message of 64 octets. The messages are posted in lists. No kernel is involved.
 func BenchmarkSmall(b *testing.B) {
 	for _, c := range []struct {
 		name string
@@ -29,7 +29,7 @@ func benchmarkSmall(b *testing.B, op wq.WROp) {
 	b.SetBytes(small)
 	for left := 0; b.Loop(); left-- {
 		if left > 0 {
-			continue // of a list that has been done
+			continue // a completion of an earlier list
 		}
 		if op == wq.WRSend {
 			y.qp.PostRecv(recvs...)

@@ -54,7 +54,7 @@ func TestTakeoversAdd(t *testing.T) {
 	}
 }
 
-// A row that has not measured what a column shows has no ratio there.
+// A row without a figure has no ratio in that column.
 func TestRatios(t *testing.T) {
 	table := &Table{Base: "base", Columns: []Column{{Figure: "a", Ratio: true}, {Figure: "b", Ratio: true}}, Rows: []*Row{
 		{Case: Case{Name: "base"}, Samples: []Values{{"a": 2, "b": 4}}}, {Case: Case{Name: "other"}, Samples: []Values{{"a": 3}}},

@@ -8,9 +8,9 @@ import (
 	"github.com/stag-rdma/stag/test/world"
 )
 
-// BenchmarkSteps is what two engines and the simulated link between them cost
-// for each full segment that crosses, without a kernel: for comparing changes
-// of the data path on a machine where other work makes streams vary.
+// BenchmarkSteps measures the cost of two engines and of the simulated link for each
+// full segment. No kernel is involved. The benchmark compares changes of the data path
+// on a machine where other work makes streams vary.
 func BenchmarkSteps(b *testing.B) {
 	w, err := world.New(world.Config{Link: simnic.Config{Latency: 20 * time.Microsecond, Frames: 4096}})
 	if err != nil {

@@ -2,8 +2,8 @@ package measure
 
 import "testing"
 
-// The goals of latency and rate are ratios of the rows that they name, and there
-// is none where a row is missing.
+// The goals of latency and rate are ratios of certain rows. There is no goal if a row
+// is missing.
 func TestGoalsOfSmallMessages(t *testing.T) {
 	lat := latencyTable(Options{})
 	rate := rateTable(Options{})

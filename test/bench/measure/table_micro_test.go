@@ -10,8 +10,7 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// Each stage does its work on a packet that is right, and notices one that is
-// not.
+// Each stage processes a correct packet and detects a wrong one.
 func TestStages(t *testing.T) {
 	for _, mtu := range []int{576, 1500, 3506, 9000} {
 		b, err := newBench(mtu)

@@ -10,8 +10,8 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// Frames of the table that counts packets with as many octets as messages have
-// are so long on the wire, whatever the MTU. The link says how long they were.
+// The frames of the table that counts packets carry as many octets as the messages,
+// whatever the MTU is. The link reports the length of the frames.
 func TestRawRateFrames(t *testing.T) {
 	for _, s := range rateCases {
 		if s.raw == notRaw {
@@ -34,7 +34,7 @@ func TestRawRateFrames(t *testing.T) {
 			}
 			rig.Must(t, stream.stop())
 			octets, frames := arrived(t, st)
-			// Neighbours that look for each other are the rest.
+			// The other octets are those of neighbour discovery.
 			if n := float64(octets) / float64(frames); frames < enough || n < rawRoom+small-1 || n > rawRoom+small+1 {
 				t.Errorf("%d frames with %d octets, %.1f each: want %d or more, of %d", frames, octets, n, enough, rawHeader+small)
 			}
@@ -42,7 +42,7 @@ func TestRawRateFrames(t *testing.T) {
 	}
 }
 
-// arrived is what the receiving end's link has counted, Ethernet headers left out.
+// arrived returns what the receiving end's link has counted, without Ethernet headers.
 func arrived(t *testing.T, st *stage) (octets, frames uint64) {
 	t.Helper()
 	rig.Must(t, st.pair.Do(to, func() error {

@@ -17,7 +17,7 @@ import (
 	"github.com/stag-rdma/stag/test/netns"
 )
 
-// printed is what a tool has printed once.
+// printed returns the recorded output of a tool.
 func printed(t *testing.T, name string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", "tools", name))
@@ -77,7 +77,7 @@ func TestListensIn(t *testing.T) {
 	}
 }
 
-// fake is a tool that is a shell script, found in the search path.
+// fake returns a tool that is a shell script in the search path.
 func fake(t *testing.T, script string) tool {
 	t.Helper()
 	dir := t.TempDir()
@@ -88,7 +88,7 @@ func fake(t *testing.T, script string) tool {
 	return tool{name: "faketool"}
 }
 
-// TestToolFails: whatever a tool does, it ends, and the error says what it was.
+// TestToolFails checks that a failing tool ends, and that the error says what happened.
 func TestToolFails(t *testing.T) {
 	need.Root(t)
 	need.XDP(t)
@@ -110,8 +110,8 @@ func TestToolFails(t *testing.T) {
 	}
 }
 
-// TestProcessEndsWithItsContext: a tool that hangs is killed when the run is
-// interrupted, and nothing of it is left.
+// TestProcessEndsWithItsContext checks that a tool that hangs is killed when the run is
+// interrupted, and that no process is left.
 func TestProcessEndsWithItsContext(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	ctx, interrupt := context.WithCancel(t.Context())
@@ -156,7 +156,8 @@ func TestToolsStandBehindTheBase(t *testing.T) {
 	}
 }
 
-// TestToolsRun: every installed tool finds something between two namespaces.
+// TestToolsRun checks that every installed tool measures something between two
+// namespaces.
 func TestToolsRun(t *testing.T) {
 	need.Root(t)
 	need.XDP(t)

@@ -16,8 +16,8 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// machine is one end of a connection of the simulated world: a QP as it is
-// below the verbs, with a region.
+// machine is one end of a connection in the simulated world: a QP below the verbs, with
+// a region.
 type machine struct {
 	qp   *rdmap.QP
 	cq   *wq.CQ
@@ -76,8 +76,8 @@ func newMachines(b *testing.B, crc bool) (w *world.World, id world.Conn, x, y *m
 	return w, id, x, y
 }
 
-// processorTime is what this process has used. Other work on the machine adds
-// less to it than to the time that passes.
+// processorTime returns the processor time of this process. Other work on the machine
+// affects it less than the elapsed time.
 func processorTime(b *testing.B) time.Duration {
 	var ru unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &ru); err != nil {
@@ -90,9 +90,9 @@ func (m *machine) slot(i int) []wq.SGE {
 	return []wq.SGE{{Addr: uint64(i%depth) * message, Length: message, LKey: m.stag}}
 }
 
-// BenchmarkVerbs is what two engines, the QPs on them and the simulated link
-// between cost for each message of 64 KiB, without a kernel: for comparing
-// changes where other work makes streams vary.
+// BenchmarkVerbs measures the cost of two engines, their QPs and the simulated link for
+// each message of 64 KiB. No kernel is involved. The benchmark compares changes on a
+// machine where other work makes streams vary.
 func BenchmarkVerbs(b *testing.B) {
 	for _, c := range []struct {
 		name string

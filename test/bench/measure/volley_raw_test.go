@@ -8,7 +8,7 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// A frame goes back and forth, and the volley ends in good order: nobody waits
+// A frame goes back and forth, and the volley ends without an error. Neither side waits
 // for a frame that does not come.
 func TestRawVolley(t *testing.T) {
 	need.Netns(t)
@@ -19,7 +19,7 @@ func TestRawVolley(t *testing.T) {
 	}
 }
 
-// What does not fit a frame is refused, and nothing is left open.
+// A message that does not fit into a frame is refused, and nothing stays open.
 func TestRawVolleyTooLong(t *testing.T) {
 	need.Netns(t)
 	_, err := playOn(t.Context(), setting{raw: rawBare, mtu: 1500}, maxRawMTU, rawVolley, 0, time.Millisecond)

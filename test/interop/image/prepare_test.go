@@ -14,8 +14,8 @@ import (
 	"github.com/stag-rdma/stag/test/need"
 )
 
-// prepared runs prepare.sh with stand-ins for some programs, shell scripts by
-// their names, and gives what it prints, what it complains of, and its exit code.
+// prepared runs prepare.sh with shell scripts in place of some programs, by name. It
+// returns the output, the error output, and the exit code.
 func prepared(t *testing.T, cache string, programs map[string]string) (out, complaints string, code int) {
 	t.Helper()
 	bin := t.TempDir()
@@ -35,7 +35,7 @@ func prepared(t *testing.T, cache string, programs map[string]string) (out, comp
 	return o.String(), e.String(), cmd.ProcessState.ExitCode()
 }
 
-// nothing is a dpkg-query that knows no package.
+// nothing is a dpkg-query that finds no package.
 const nothing = "exit 1"
 
 func TestFailures(t *testing.T) {
@@ -46,7 +46,7 @@ func TestFailures(t *testing.T) {
 		name     string
 		programs map[string]string
 		code     int
-		says     string // in the last line, the only one after what it is about
+		says     string // text in the last line of the error output, the only one after the first message
 	}{
 		{"a mirror without a name", map[string]string{"uname": debian, "dpkg-query": nothing,
 			"apt-get": "echo \"W: Failed to fetch http://mirror.invalid/x  Could not resolve 'mirror.invalid'\"; echo 'E: Some index files failed to download.'; exit 100"},
@@ -66,14 +66,14 @@ func TestFailures(t *testing.T) {
 			if code != c.code || out != "" || !strings.Contains(lines[len(lines)-1], c.says) {
 				t.Errorf("exit code %d, want %d; printed %q; complained:\n%s\nwant %q", code, c.code, out, complaints, c.says)
 			}
-			if c.code == 3 && len(lines) != 2 { // what it was about to do, and why not
+			if c.code == 3 && len(lines) != 2 { // the announcement and the error
 				t.Errorf("it says more than it must:\n%s", complaints)
 			}
 		})
 	}
 }
 
-// TestCached: an image that fits is used without a package manager.
+// TestCached checks that a matching image is used without a package manager.
 func TestCached(t *testing.T) {
 	need.Root(t)
 	need.Tool(t, "bash", "flock")

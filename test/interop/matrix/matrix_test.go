@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A run with a row that passes, in lines of go test -json.
+// These are lines of go test -json of a run with a row that passes.
 const (
 	begins = `{"Action":"start","Package":"p"}
 {"Action":"run","Test":"TestA"}
@@ -31,9 +31,9 @@ const (
 func TestMatrix(t *testing.T) {
 	for _, c := range []struct {
 		name, events string
-		shown        []string // in the table
+		shown        []string // texts in the table
 		hidden       string
-		err          string // "": none
+		err          string // text of the error; "" means no error
 	}{
 		{"a row passes", begins + passes + ends,
 			[]string{"small, 1 octet                                     rping -s             10 x 1                     ok        1.5", "1 rows passed in 2 s"}, "a remark", ""},
