@@ -166,8 +166,7 @@ func stillThere(f *os.File, path string) bool {
 // Close ends the claim. Further calls return the result of the first.
 func (c *Claim) Close() error {
 	c.ending.Do(func() {
-		// Remove the file before the lock goes, while no other process can have the
-		// lock.
+		// Remove the file while this process still holds the lock.
 		err := os.Remove(c.file.Name())
 		if errors.Is(err, os.ErrNotExist) {
 			err = nil

@@ -29,8 +29,8 @@ func (n *Net) hookFree(l Link) error {
 			return err
 		}
 	}
-	// This process may be an owner: a process claims the queues of an interface before
-	// it loads the program.
+	// The owner may be this process, because a process claims the queues of an
+	// interface before it loads the program.
 	if _, owner, found := owners(l); found && (p != nil || owner.PID != os.Getpid()) {
 		return fail(ErrAlreadyLoaded, nil, "stag is on %s already, program id %d, in use by %s: an interface belongs to one process at a time: end that one first",
 			l.Port, xdp.ProgId, owner)

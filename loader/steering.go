@@ -214,8 +214,8 @@ func (s *Steering) ClearOf(programs ...uint32) error {
 	return err
 }
 
-// remove deletes each flow for which the function which returns true. It returns their
-// number.
+// remove deletes each flow that the function which selects. It returns the number of
+// deleted flows.
 func (s *Steering) remove(which func(bpf.Flow) bool) (n int, err error) {
 	var keys []bpf.FlowKey
 	err = s.allFlows(func(k bpf.FlowKey, f bpf.Flow) bool {

@@ -22,8 +22,9 @@ type Reader struct {
 }
 
 // Join returns a Reader with a slot of its own, outside a step. Close ends the Reader.
-// For a nil Table, Join returns a nil Reader. Join is for engines. There are few of
-// them, so Enter may cost only one store while every invalidation reads every slot.
+// For a nil Table, Join returns a nil Reader. Join is for engines. Enter then costs one
+// store. Every invalidation reads the slot of every engine, which is cheap because
+// there are few engines.
 func (t *Table) Join() *Reader {
 	return t.join(func(p *epochs) *Reader {
 		r := &Reader{table: t}

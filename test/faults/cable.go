@@ -81,7 +81,7 @@ func (k *Cable) build(c Config) error {
 	return nil
 }
 
-// newPair makes a pair. Close closes it with the cable.
+// newPair makes a pair that is closed with the cable.
 func (k *Cable) newPair(c pair.Config) (*pair.Pair, error) {
 	p, err := pair.New(c)
 	if err == nil {
@@ -133,7 +133,7 @@ func (k *Cable) splice(c Config) (err error) {
 	return err
 }
 
-// newWay makes a way. Close closes it with the cable.
+// newWay makes a way that is closed with the cable.
 func (k *Cable) newWay(from, to place, seed uint64, routed bool) (*way, error) {
 	w, err := newWay(from, to, seed, routed)
 	if err == nil {

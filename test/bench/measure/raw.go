@@ -38,8 +38,8 @@ const (
 )
 
 const (
-	// rawWindow is how many frames a sender may have in flight. They fit into the
-	// veth's ring of 256 with a margin. The veth would drop more frames.
+	// rawWindow is how many frames a sender may have in flight. A veth drops frames
+	// beyond its ring of 256. rawWindow is smaller by a margin.
 	rawWindow = 232
 	// rawBatch is the largest number of frames that a step moves.
 	rawBatch = 64

@@ -145,8 +145,8 @@ func (t *taker) offer(b int) error {
 }
 
 // loner posts Reads or Writes batch after batch. The peer's application does nothing.
-// loner counts completed octets. A completed Write has left this side. It may be up to
-// a window ahead of the placement at the peer.
+// loner counts the octets of completed batches. A Write completes when it has left this
+// side, up to a window before its placement at the peer.
 type loner struct {
 	*party
 	work  [][]rdma.SendWR
