@@ -19,11 +19,11 @@ func (h holders) String() string {
 	return [...]string{"in the pool", "held by the caller", "with the kernel", "held and with the kernel"}[h&3]
 }
 
-// deed is an event in the life of a chunk.
-type deed uint8
+// event is a step in the life of a chunk.
+type event uint8
 
 const (
-	filled deed = iota
+	filled event = iota
 	received
 	recycled
 	taken
@@ -33,7 +33,7 @@ const (
 	viewed
 )
 
-func (d deed) String() string {
+func (d event) String() string {
 	return [...]string{"filled", "received", "recycled", "taken", "sent", "completed", "freed", "viewed"}[d]
 }
 
@@ -60,7 +60,7 @@ func (q *Queue) txChunk(addr uint64) (i uint32, ok bool) {
 func (q *Queue) memory(i uint32) uint64 { return q.base + uint64(i)<<q.shift }
 
 // note adds event d to the history of chunk i if the queue keeps histories.
-func (q *Queue) note(d deed, i uint32) {
+func (q *Queue) note(d event, i uint32) {
 	if q.trace != nil {
 		q.trace.add(d, i)
 	}
@@ -68,14 +68,14 @@ func (q *Queue) note(d deed, i uint32) {
 
 // misused handles an engine that may not do d with frame f. With Config.Check it
 // panics. Otherwise it counts the frame and leaves it unchanged.
-func (q *Queue) misused(d deed, f port.Frame) {
+func (q *Queue) misused(d event, f port.Frame) {
 	q.count.Misused++
 	if q.trace != nil {
-		q.accuse(d, f)
+		q.panicAbout(d, f)
 	}
 }
 
-func (q *Queue) accuse(d deed, f port.Frame) {
+func (q *Queue) panicAbout(d event, f port.Frame) {
 	i, ok := q.chunkOf(f.Addr)
 	if !ok {
 		panic(fmt.Sprintf("afxdp: %s: frame %+v cannot be %s: it lies outside the queue's region [%d, %d)",
@@ -89,42 +89,42 @@ func (q *Queue) accuse(d deed, f port.Frame) {
 		q.name, f, d, kind, i, q.state[i], q.trace.story(i)))
 }
 
-const memorable = 8 // number of events that a trace keeps per chunk
+const eventsKept = 8 // for each chunk
 
 // trace holds the recent events of each chunk. It exists only with Config.Check.
 type trace struct {
-	deeds []entry // a ring of memorable events per chunk
-	next  []uint8
-	now   uint64
+	events []entry // a ring of eventsKept events per chunk
+	next   []uint8
+	now    uint64
 }
 
 type entry struct {
 	at uint64 // number of the event among all events of the queue, from 1
-	deed
+	event
 }
 
 func newTrace(chunks uint32) *trace {
-	return &trace{deeds: make([]entry, chunks*memorable), next: make([]uint8, chunks)}
+	return &trace{events: make([]entry, chunks*eventsKept), next: make([]uint8, chunks)}
 }
 
-func (t *trace) add(d deed, i uint32) {
+func (t *trace) add(d event, i uint32) {
 	t.now++
-	t.deeds[i*memorable+uint32(t.next[i])] = entry{t.now, d}
-	t.next[i] = (t.next[i] + 1) % memorable
+	t.events[i*eventsKept+uint32(t.next[i])] = entry{t.now, d}
+	t.next[i] = (t.next[i] + 1) % eventsKept
 }
 
 // story describes the history of chunk i, the oldest event first.
 func (t *trace) story(i uint32) string {
 	var b strings.Builder
-	for k := range uint32(memorable) {
-		e := t.deeds[i*memorable+(uint32(t.next[i])+k)%memorable]
+	for k := range uint32(eventsKept) {
+		e := t.events[i*eventsKept+(uint32(t.next[i])+k)%eventsKept]
 		if e.at == 0 {
 			continue
 		}
 		if b.Len() > 0 {
 			b.WriteString(", ")
 		}
-		fmt.Fprintf(&b, "%s (#%d)", e.deed, e.at)
+		fmt.Fprintf(&b, "%s (#%d)", e.event, e.at)
 	}
 	if b.Len() == 0 {
 		return "never touched"

@@ -141,7 +141,7 @@ func TestNapsAreShortWhileACompletionIsAwaited(t *testing.T) {
 	defer q.close(t)
 	expect := func(what string, want time.Duration) {
 		t.Helper()
-		if got := q.nap(); got != want {
+		if got := q.firstLimit(); got != want {
 			t.Errorf("%s: %v, want %v", what, got, want)
 		}
 	}
@@ -149,11 +149,11 @@ func TestNapsAreShortWhileACompletionIsAwaited(t *testing.T) {
 	f := make([]port.Frame, 32)
 	q.Take(f)
 	q.Send(f)
-	expect("frames in the ring", firstNap)
+	expect("frames in the ring", firstSleep)
 	sent := q.consume(32)
 	expect("frames under way, no shortage", probeEvery)
 	q.Take(make([]port.Frame, 48))
-	expect("frames under way and a shortage", firstNap)
+	expect("frames under way and a shortage", firstSleep)
 	for _, d := range sent {
 		q.complete(d.Addr)
 	}

@@ -73,7 +73,7 @@ type Queue struct {
 	short  bool      // Take, Room or Send ran short, and no completion was reaped since
 	count  Stats
 	trace  *trace // nil without Config.Check
-	naps   naps
+	sleeps sleeps
 
 	// Any goroutine may use bell.ring.
 	bell bell

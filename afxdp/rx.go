@@ -82,7 +82,7 @@ func (q *Queue) accept(d unix.XDPDesc) (port.Frame, bool) {
 	if !ok || d.Addr >= q.size || q.state[i] != away || d.Len > q.cfg.FrameSize-at {
 		q.count.RxBad++
 		if q.trace != nil {
-			q.accuse(received, f)
+			q.panicAbout(received, f)
 		}
 		return f, false
 	}

@@ -12,15 +12,15 @@ const (
 	// probeEvery is how often a sleeper checks whether the interface still exists. The
 	// removal of the interface does not end a poll.
 	probeEvery = time.Second
-	// firstNap is the length of the first sleep while frames are in transmission.
+	// firstSleep is the length of the first sleep while frames are in transmission.
 	// Completions do not end a poll. In copy mode only the call of poll sends the
 	// frames that are left in the transmit ring.
-	firstNap = time.Millisecond
+	firstSleep = time.Millisecond
 )
 
-// naps is the state that a sleeper keeps between sleeps. It contains the arguments of
+// sleeps is the state that a sleeper keeps between sleeps. It contains the arguments of
 // ppoll, so that a sleep does not allocate.
-type naps struct {
+type sleeps struct {
 	fds  [2]unix.PollFd // the socket and the bell's eventfd
 	ts   unix.Timespec
 	next time.Duration // lower bound of the next sleep's limit, or 0
@@ -60,21 +60,21 @@ func (q *Queue) Arm(d time.Duration) (limit time.Duration, err error) {
 	if q.fd < 0 {
 		return 0, ErrClosed
 	}
-	if q.naps.idle.Swap(false) {
+	if q.sleeps.idle.Swap(false) {
 		if err := q.probe(); err != nil {
 			return 0, err
 		}
 	}
-	if moved := q.count.Rx + q.count.Completed; moved != q.naps.seen {
-		q.naps.seen, q.naps.next = moved, 0
+	if moved := q.count.Rx + q.count.Completed; moved != q.sleeps.seen {
+		q.sleeps.seen, q.sleeps.next = moved, 0
 	}
 	q.bell.asleep.Store(true)
 	if d == 0 || q.due() {
 		q.bell.asleep.Store(false)
 		return 0, nil
 	}
-	limit = max(q.nap(), q.naps.next)
-	q.naps.next = min(2*limit, probeEvery)
+	limit = max(q.firstLimit(), q.sleeps.next)
+	q.sleeps.next = min(2*limit, probeEvery)
 	if d > 0 {
 		limit = min(limit, d)
 	}
@@ -101,10 +101,10 @@ func (q *Queue) SleepUntilWake(limit time.Duration) error {
 // Wake implements port.Port. After Close it does nothing.
 func (q *Queue) Wake() { q.bell.ring() }
 
-// nap returns the limit of the first sleep after progress.
-func (q *Queue) nap() time.Duration {
+// firstLimit returns the limit of the first sleep after progress.
+func (q *Queue) firstLimit() time.Duration {
 	if q.tx.Pending() > 0 || q.short && q.flying > 0 {
-		return firstNap
+		return firstSleep
 	}
 	return probeEvery
 }
@@ -120,7 +120,7 @@ func (q *Queue) due() bool {
 // memory or an event other than POLLIN ended the sleep.
 func (q *Queue) sleep(limit time.Duration, socket int) (early bool, err error) {
 	defer q.bell.asleep.Store(false)
-	n := &q.naps
+	n := &q.sleeps
 	n.fds = [2]unix.PollFd{
 		{Fd: int32(socket), Events: unix.POLLIN},
 		{Fd: int32(q.bell.fd), Events: unix.POLLIN},

@@ -51,9 +51,9 @@ const (
 	// rawPatience is the number of sleeps without progress after which the missing
 	// frames count as lost.
 	rawPatience = 50
-	// rawNap is how long an idle side sleeps. A sleep in poll would cost the side that
+	// rawSleep is how long an idle side sleeps. A sleep in poll would cost the side that
 	// wakes it a third of its rate.
-	rawNap = 20 * time.Microsecond
+	rawSleep = 20 * time.Microsecond
 )
 
 // rawEnd is one side of a raw stream. Only the side's goroutine uses it.
@@ -72,15 +72,15 @@ type rawStream struct {
 
 // rawSide is one side of a raw stream with the goroutine that runs it.
 type rawSide struct {
-	end   rawEnd
-	peer  *rawSide      // the receiver that a sender must not get too far ahead of; nil for a receiver
-	moved atomic.Uint64 // frames sent or received
-	over  atomic.Bool
-	lost  uint64 // frames that a sender no longer waits for
-	naps  int    // sleeps since the last progress
-	asks  chan chan<- answer
-	done  chan struct{}
-	err   error // the error that ended the goroutine; valid when done is closed
+	end    rawEnd
+	peer   *rawSide      // the receiver that a sender must not get too far ahead of; nil for a receiver
+	moved  atomic.Uint64 // frames sent or received
+	over   atomic.Bool
+	lost   uint64 // frames that a sender no longer waits for
+	sleeps int    // sleeps since the last progress
+	asks   chan chan<- answer
+	done   chan struct{}
+	err    error // the error that ended the goroutine; valid when done is closed
 }
 
 type answer struct {
@@ -141,13 +141,13 @@ func (s *rawSide) run() {
 		case err != nil:
 			s.err = err
 		case n != 0:
-			yielded, s.naps = false, 0
+			yielded, s.sleeps = false, 0
 		case !yielded:
 			unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
 			yielded = true
 		default:
-			nap()
-			s.naps++
+			sleepRaw()
+			s.sleeps++
 		}
 	}
 }
@@ -160,15 +160,15 @@ func (s *rawSide) allowed() int {
 		return rawBatch
 	}
 	ahead := s.moved.Load() - s.peer.moved.Load() - s.lost
-	if ahead >= rawAhead && s.naps > rawPatience {
+	if ahead >= rawAhead && s.sleeps > rawPatience {
 		s.lost += ahead
-		s.naps = 0
+		s.sleeps = 0
 	}
 	return int(min(rawBatch, rawAhead-min(ahead, rawAhead)))
 }
 
-func nap() {
-	ts := unix.NsecToTimespec(int64(rawNap))
+func sleepRaw() {
+	ts := unix.NsecToTimespec(int64(rawSleep))
 	unix.Nanosleep(&ts, nil) // a signal may end the sleep early
 }
 
