@@ -110,7 +110,8 @@ func (f FlowID) Generation() uint32 { return uint32(f) >> FlowIndexBits }
 // LogValue formats the id as the tools do: hexadecimal with 0x.
 func (f FlowID) LogValue() slog.Value { return slog.StringValue(fmt.Sprintf("%#x", uint32(f))) }
 
-// NoOwner is the Queue of a flow that has no engine yet, and a lane that does not exist.
+// NoOwner is the Queue of a flow that has no engine yet. It is also the number of a
+// lane that does not exist.
 const NoOwner uint16 = 0xffff
 
 // Lanes is the largest number of lanes of all adapters that share MapLanes (STAG_LANES).

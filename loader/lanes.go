@@ -10,18 +10,18 @@ import (
 	"github.com/stag-rdma/stag/bpf"
 )
 
-// Lanes are the slots of an adapter in the map of lanes. The map belongs to all
-// interfaces of an instance, and so do its slots: adapters of several processes may use
-// them. A Lanes is not safe for concurrent use, except Slot.
+// Lanes are the slots of an adapter in the map of lanes. All interfaces of an instance
+// share the map, so the adapters of several processes may have slots in it. A Lanes is
+// not safe for concurrent use, except Slot.
 type Lanes struct {
 	slots *ebpf.Map
 	first uint16
 	count int
-	fd    int // of a socket that receives nothing; it fills the slots that wait for theirs
+	fd    int // a socket that receives nothing; it fills the slots until Set
 }
 
-// ReserveLanes reserves n consecutive slots that no other adapter has. They are the
-// adapter's until their sockets are closed, or, if they have none, until Close.
+// ReserveLanes reserves n consecutive slots that no other adapter has. A slot stays
+// reserved until its socket is closed or, without a socket of its own, until Close.
 func (s *Steering) ReserveLanes(n int) (*Lanes, error) {
 	fd, err := laneSocket()
 	if err != nil {
@@ -43,8 +43,8 @@ func (s *Steering) ReserveLanes(n int) (*Lanes, error) {
 		s.link.Port, n, bpf.Lanes), l.Close())
 }
 
-// fill fills the slots from l.first on. If one has a socket of somebody else, fill empties
-// the others again, and returns the number of that slot and ebpf.ErrKeyExist.
+// fill fills the slots from l.first on. If another adapter has a slot, fill empties the
+// others again. It then returns the number of that slot and ebpf.ErrKeyExist.
 func (l *Lanes) fill() (taken int, err error) {
 	first := int(l.first)
 	for slot := first; slot < first+l.count; slot++ {
@@ -62,8 +62,8 @@ func (l *Lanes) fill() (taken int, err error) {
 	return 0, nil
 }
 
-// Slot returns the slot of a lane of the adapter: the Owner of the flows of the lane's
-// engine in this instance's flow map.
+// Slot returns the slot of a lane of the adapter. In this instance's flow map it is the
+// Owner of the flows of the lane's engine.
 func (l *Lanes) Slot(lane uint16) uint16 { return l.first + lane }
 
 // has reports whether a slot is one of l, which may be nil.
@@ -82,8 +82,8 @@ func (l *Lanes) Set(lane uint16, fd int) error {
 	return nil
 }
 
-// Close empties the slots that no Set has filled. The kernel does so, as it removes a
-// socket that closes from every slot.
+// Close closes the socket that fills the unused slots. The kernel then empties these
+// slots.
 func (l *Lanes) Close() error { return unix.Close(l.fd) }
 
 // laneSocket makes a socket that receives nothing.
@@ -95,13 +95,14 @@ func laneSocket() (fd int, err error) {
 	return fd, nil
 }
 
-// laneProbe finds out which slots of the map of lanes are filled. The kernel tells nobody
-// what a map of sockets holds. It only refuses to fill a slot that is filled.
+// laneProbe finds out which slots of the map of lanes are filled. The kernel does not
+// show the contents of a map of sockets. laneProbe therefore tries to fill a slot. The
+// kernel refuses that if the slot is filled already.
 type laneProbe struct {
 	slots *ebpf.Map
 	fd    int
 	known map[uint16]bool
-	err   error // what hid the state of a slot
+	err   error // errors of slots whose state could not be found out
 }
 
 func newLaneProbe(slots *ebpf.Map) (*laneProbe, error) {
@@ -114,8 +115,8 @@ func newLaneProbe(slots *ebpf.Map) (*laneProbe, error) {
 
 func (p *laneProbe) close() error { return unix.Close(p.fd) }
 
-// lives reports whether the engine that has a slot lives, in any process of any
-// container. If the state of the slot is hidden, the engine counts as alive.
+// lives reports whether the engine of a slot lives, in any process of any container. It
+// returns true if the state of the slot cannot be found out.
 func (p *laneProbe) lives(slot uint16) bool {
 	if slot >= bpf.Lanes {
 		return false
@@ -128,9 +129,10 @@ func (p *laneProbe) lives(slot uint16) bool {
 	return alive
 }
 
-// look fills an empty slot for a moment. Meanwhile the slot seems to have an engine, which
-// does no harm: the program keeps the packets of the engine's flows a little longer, and
-// ReserveLanes takes other slots.
+// look reports whether a slot is filled, or cannot be tested. It fills an empty slot
+// for a moment. Meanwhile the slot seems to have an engine. This does no harm: the
+// program keeps the packets of the engine's flows a little longer, and ReserveLanes
+// takes other slots.
 func (p *laneProbe) look(slot uint16) bool {
 	err := p.slots.Update(uint32(slot), uint32(p.fd), ebpf.UpdateNoExist)
 	if err == nil {

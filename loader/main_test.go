@@ -117,8 +117,8 @@ func helper(what, name string) {
 // noPID is a pid that no process here has.
 const noPID = 1<<22 + 1
 
-// ownLane adopts the program, owns a lane, and has a flow there, as an engine does whose
-// pid is of a container.
+// ownLane adopts the program, reserves a lane and inserts a flow. It stands for an engine in a
+// container with its own pids.
 func ownLane(name string) error {
 	s, err := loader.Adopt(name)
 	if err != nil {
