@@ -178,12 +178,30 @@ func (s *set) mapOf(n *NIC) *flowMap {
 	return nil
 }
 
-// reachedBy returns the interface through whose program n reaches the map.
-func (m *flowMap) reachedBy(n *NIC) *NIC {
+// reach calls do with a program that n reaches the map by: its own or, if n does not have
+// the map, that of an interface that is open. If none is open, no program of the set uses
+// the map any more, and there is nothing to do.
+func (m *flowMap) reach(n *NIC, do func(*loader.Steering) error) error {
 	if m == n.maps[0] {
-		return n
+		return do(n.steer)
 	}
-	return m.nics[0]
+	for _, at := range m.nics {
+		if open, err := at.whileSteering(do); open {
+			return err
+		}
+	}
+	return nil
+}
+
+// whileSteering calls do with n's program, unless n is closed. Close waits for do, so that
+// leaveMaps sees what do has entered.
+func (n *NIC) whileSteering(do func(*loader.Steering) error) (open bool, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return false, nil
+	}
+	return true, do(n.steer)
 }
 
 // entry returns f, whose owner is a lane, as it is in this map: there the owner is a
@@ -214,16 +232,14 @@ func (n *NIC) join() error {
 func (n *NIC) insert(key bpf.FlowKey, f bpf.Flow) error {
 	f.Program = n.steer.ProgID()
 	for i, m := range n.maps {
-		at := m.reachedBy(n)
-		err := at.steer.Insert(key, m.entry(f))
+		err := m.reach(n, func(s *loader.Steering) error { return s.Insert(key, m.entry(f)) })
 		switch {
 		case err == nil:
-		case i > 0 && at.isClosed():
 		case i > 0 && errors.Is(err, loader.ErrFlowsFull):
-			n.log.Warn("flow not known to another interface", "key", key, "link", at.link.Port, "err", err)
+			n.log.Warn("flow not known to another interface", "key", key, "link", m.nics[0].link.Port, "err", err)
 		default:
 			for _, done := range n.maps[:i] {
-				err = errors.Join(err, done.reachedBy(n).steer.Delete(key))
+				err = errors.Join(err, done.reach(n, func(s *loader.Steering) error { return s.Delete(key) }))
 			}
 			return err
 		}
@@ -242,14 +258,13 @@ func (n *NIC) remove(key bpf.FlowKey) error {
 	return n.eachMap(func(_ *flowMap, s *loader.Steering) error { return s.Delete(key) })
 }
 
-// eachMap calls do for n's own map of flows, and then for the others. Another map may
-// belong to a closed interface, or may not have had room for the flow: neither is an
-// error.
+// eachMap calls do for n's own map of flows, and then for the others. Another map may not
+// have had room for the flow: that is no error.
 func (n *NIC) eachMap(do func(*flowMap, *loader.Steering) error) error {
-	errs := []error{do(n.maps[0], n.steer)}
-	for _, m := range n.maps[1:] {
-		at := m.reachedBy(n)
-		if err := do(m, at.steer); !at.isClosed() && !errors.Is(err, loader.ErrNoFlow) {
+	var errs []error
+	for i, m := range n.maps {
+		err := m.reach(n, func(s *loader.Steering) error { return do(m, s) })
+		if i == 0 || !errors.Is(err, loader.ErrNoFlow) {
 			errs = append(errs, err)
 		}
 	}

@@ -170,3 +170,63 @@ func TestParkedFlowOutlivesTheOtherAdapter(t *testing.T) {
 	r.Must(err)
 	r.pingPong(peer)
 }
+
+// openThree offloads our first interface, whose program is private, and two others that are loaded as one instance, as
+// one adapter.
+func (r *rig) openThree() (second, third *nic.NIC) {
+	r.Helper()
+	r.secondCable()
+	r.cable("z0", "z1", "198.18.1")
+	for _, ends := range [][]string{{secondCable, "q1"}, {"z0", "z1"}} {
+		for side, end := range ends {
+			r.in(pair.Side(side), func() error { return loader.SetTxChecksum(end, false) })
+		}
+		r.stayOn(ends[0], bothCables)
+	}
+	r.in(ours, func() error {
+		all, err := nic.OpenAll(nic.Config{Link: r.pair.Ends[ours].Name, RxFrames: 512},
+			nic.Config{Link: secondCable, RxFrames: 512}, nic.Config{Link: "z0", RxFrames: 512})
+		if err != nil {
+			return err
+		}
+		r.nic, second, third = all[0], all[1], all[2]
+		return nil
+	})
+	for _, n := range []*nic.NIC{second, third, r.nic} {
+		r.Cleanup(func() { r.Check(n.Close()) })
+	}
+	return second, third
+}
+
+// TestMapServedByTheInterfaceThatIsLeft: two interfaces of an adapter have one map of flows, and one of them closes.
+// Connections of a third interface still enter that map, so that their segments may arrive at the interface that is
+// left, and leave it.
+func TestMapServedByTheInterfaceThatIsLeft(t *testing.T) {
+	r := newStage(t, setup{})
+	second, third := r.openThree()
+	old := r.unfinished(8 << 20)
+	old.reach(1 << 20)
+	r.Must(second.Close())
+
+	r.Must(old.flow.Abort(r.Ctx()))
+	r.Wait(old.flow.Done(), "the end of the connection")
+	r.Eventually("the connection leaves the map", func() bool {
+		_, err := third.Steering().Lookup(old.flow.Key())
+		return errors.Is(err, loader.ErrNoFlow)
+	})
+
+	x := r.unfinished(8 << 20)
+	if _, err := third.Steering().Lookup(x.flow.Key()); err != nil {
+		t.Fatal(err)
+	}
+	r.peerSends("z1")
+	before := r.countersOf(third).PassedOut
+	x.reach(4 << 20)
+	x.finish()
+	if n := r.countersOf(third).PassedOut; n == before {
+		t.Error("no segment arrived at the interface that is left")
+	}
+	if n := r.nic.Counters().Strays + third.Counters().Strays; n != 0 {
+		t.Errorf("%d segments reached the kernel", n)
+	}
+}
