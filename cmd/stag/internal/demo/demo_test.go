@@ -95,7 +95,7 @@ func TestDeadPeerFails(t *testing.T) {
 		for dst.reached.Load() < 1<<20 {
 			time.Sleep(time.Millisecond)
 		}
-		a.qp.Abort()
+		a.ep.QP.Abort()
 	}()
 	rig.Says(t, small.watch(t.Context(), src, dst), nil, "side ", "QP ")
 }

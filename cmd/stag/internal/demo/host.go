@@ -10,45 +10,28 @@ import (
 
 // host has the objects that a side needs for one connection.
 type host struct {
-	pd *rdma.PD
-	cq *rdma.CQ
-	qp *rdma.QP
+	ep *rdma.Endpoint // with one CQ for both queues
 	// undo closes everything in the reverse order.
 	undo undo.Stack
 }
 
-// newHost makes a QP with room for depth work requests in each queue.
-func newHost(a *rdma.Adapter, depth int) (_ *host, err error) {
-	h := &host{}
-	defer func() {
-		if err != nil {
-			err = and(err, h.close())
-		}
-	}()
-	if h.pd, err = a.AllocPD(); err != nil {
-		return nil, err
-	}
-	h.closes(h.pd.Close)
-	if h.cq, err = a.CreateCQ(2 * depth); err != nil {
-		return nil, err
-	}
-	h.closes(h.cq.Close)
-	h.qp, err = h.pd.CreateQP(rdma.QPConfig{SendCQ: h.cq, RecvCQ: h.cq, SendDepth: depth, RecvDepth: depth})
+// newHost makes a QP with room for depth work requests in each queue, and a region.
+func newHost(a *rdma.Adapter, depth, octets int, access rdma.Access) (*host, error) {
+	ep, err := a.CreateEndpoint(rdma.EndpointConfig{
+		OneCQ: true, Size: octets, Access: access, QP: rdma.QPConfig{SendDepth: depth, RecvDepth: depth},
+	})
 	if err != nil {
 		return nil, err
 	}
-	h.closes(h.qp.Close)
+	h := &host{ep: ep}
+	h.closes(ep.Close)
 	return h, nil
 }
 
 func (h *host) closes(f func() error) { h.undo.Add(f) }
 
-// memory makes a region in the host's own PD.
-func (h *host) memory(octets int, access rdma.Access) (*rdma.MR, error) {
-	return h.memoryOf(h.pd, octets, access)
-}
-
-func (h *host) memoryOf(pd *rdma.PD, octets int, access rdma.Access) (*rdma.MR, error) {
+// memory makes one more region.
+func (h *host) memory(pd *rdma.PD, octets int, access rdma.Access) (*rdma.MR, error) {
 	mr, err := pd.AllocMR(octets, access)
 	if err == nil {
 		h.closes(mr.Close)

@@ -30,13 +30,11 @@ const noteLen = 16
 
 func newParty(a *rdma.Adapter, side pair.Side, w window, access rdma.Access) (p *party, err error) {
 	p = &party{side: side}
-	if p.host, err = newHost(a, 4*w.slots+8); err != nil {
+	if p.host, err = newHost(a, 4*w.slots+8, w.slots*w.message, access); err != nil {
 		return nil, p.says(err)
 	}
-	if p.data, err = p.memory(w.slots*w.message, access); err == nil {
-		p.inbox, err = p.memory((w.slots+1)*noteLen, rdma.LocalWrite)
-	}
-	if err != nil {
+	p.data = p.ep.MR
+	if p.inbox, err = p.memory(p.ep.PD, (w.slots+1)*noteLen, rdma.LocalWrite); err != nil {
 		return nil, p.says(and(err, p.close()))
 	}
 	return p, nil
@@ -67,7 +65,7 @@ func (p *party) makeRoom(slot uint64) error {
 }
 
 func (p *party) receive(wr rdma.RecvWR) error {
-	_, err := p.qp.PostRecv(wr)
+	_, err := p.ep.QP.PostRecv(wr)
 	return err
 }
 
@@ -96,7 +94,7 @@ func noteWR(op rdma.WROp, done uint64) rdma.SendWR {
 
 // send posts requests. Only the last one is signaled, because it completes after the others.
 func (p *party) send(wrs ...rdma.SendWR) error {
-	_, err := p.qp.PostSend(wrs...)
+	_, err := p.ep.QP.PostSend(wrs...)
 	if err == nil {
 		p.outstanding++
 	}
@@ -105,11 +103,11 @@ func (p *party) send(wrs ...rdma.SendWR) error {
 
 // await sleeps until there are completions, and handles them.
 func (p *party) await(ctx context.Context, handle func(*rdma.Completion) error) error {
-	if err := p.cq.Wait(ctx); err != nil {
+	if err := p.ep.SendCQ.Wait(ctx); err != nil {
 		return err
 	}
 	var got [16]rdma.Completion
-	for i := range got[:p.cq.Poll(got[:])] {
+	for i := range got[:p.ep.SendCQ.Poll(got[:])] {
 		c := &got[i]
 		if c.Status != rdma.Success {
 			return p.failed(ctx, c)
@@ -127,10 +125,10 @@ func (p *party) await(ctx context.Context, handle func(*rdma.Completion) error) 
 // failed returns why c failed. The error of the connection says more than the status.
 func (p *party) failed(ctx context.Context, c *rdma.Completion) error {
 	select {
-	case <-p.qp.Done():
+	case <-p.ep.QP.Done():
 	case <-ctx.Done():
 	}
-	if err := p.qp.Err(); err != nil {
+	if err := p.ep.QP.Err(); err != nil {
 		return fmt.Errorf("%v: %v: %w", c.Op, c.Status, err)
 	}
 	return fmt.Errorf("%v: %v: the connection was closed too early", c.Op, c.Status)

@@ -79,14 +79,11 @@ type victim struct {
 }
 
 func newVictim(a *rdma.Adapter, access rdma.Access) (*victim, error) {
-	h, err := newHost(a, 4)
+	h, err := newHost(a, 4, crimeOctets, access)
 	if err != nil {
 		return nil, err
 	}
-	v := &victim{host: h, a: a, access: access}
-	if v.region, err = v.memory(crimeOctets, access); err != nil {
-		return nil, and(err, v.close())
-	}
+	v := &victim{host: h, a: a, access: access, region: h.ep.MR}
 	precious.Fill(v.region.Bytes(), 0)
 	return v, nil
 }
@@ -99,7 +96,7 @@ func (v *victim) moveAway() (err error) {
 		return err
 	}
 	v.closes(foreign.Close)
-	if v.region, err = v.memoryOf(foreign, crimeOctets, v.access); err == nil {
+	if v.region, err = v.memory(foreign, crimeOctets, v.access); err == nil {
 		precious.Fill(v.region.Bytes(), 0)
 	}
 	return err
@@ -112,15 +109,12 @@ const precious, evil octets.Pattern = 0x900d, 0xbad
 func (c *crime) try(ctx context.Context, s *stage) (r Refusal, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not refused within %v", patience))
 	defer cancel()
-	culprit, err := newHost(s.adapters[pair.A], 4)
+	culprit, err := newHost(s.adapters[pair.A], 4, crimeOctets, rdma.LocalWrite)
 	if err != nil {
 		return Refusal{}, err
 	}
 	defer func() { err = closing(err, culprit) }()
-	loot, err := culprit.memory(crimeOctets, rdma.LocalWrite)
-	if err != nil {
-		return Refusal{}, err
-	}
+	loot := culprit.ep.MR
 	evil.Fill(loot.Bytes(), 0)
 	v, err := newVictim(s.adapters[pair.B], c.access)
 	if err != nil {
@@ -132,10 +126,10 @@ func (c *crime) try(ctx context.Context, s *stage) (r Refusal, err error) {
 			return Refusal{}, err
 		}
 	}
-	if err := s.connect(ctx, culprit.qp, v.qp, nil, ticketFor(v.region).append(nil)); err != nil {
+	if err := s.connect(ctx, culprit.ep.QP, v.ep.QP, nil, ticketFor(v.region).append(nil)); err != nil {
 		return Refusal{}, err
 	}
-	if err := c.commit(culprit.qp, loot); err != nil {
+	if err := c.commit(culprit.ep.QP, loot); err != nil {
 		return Refusal{}, err
 	}
 	return c.judge(ctx, culprit, v, loot)
@@ -169,18 +163,18 @@ func (c *crime) commit(qp *rdma.QP, loot *rdma.MR) error {
 // judge waits until both sides have an error, and compares the errors with the expected
 // ones.
 func (c *crime) judge(ctx context.Context, culprit *host, v *victim, loot *rdma.MR) (Refusal, error) {
-	for _, qp := range []*rdma.QP{culprit.qp, v.qp} {
+	for _, qp := range []*rdma.QP{culprit.ep.QP, v.ep.QP} {
 		select {
 		case <-qp.Done():
 		case <-ctx.Done():
 			return Refusal{}, context.Cause(ctx)
 		}
 	}
-	told, err := c.terminate(culprit.qp.Err(), true)
+	told, err := c.terminate(culprit.ep.QP.Err(), true)
 	if err != nil {
 		return Refusal{}, fmt.Errorf("side A: %w", err)
 	}
-	if _, err := c.terminate(v.qp.Err(), false); err != nil {
+	if _, err := c.terminate(v.ep.QP.Err(), false); err != nil {
 		return Refusal{}, fmt.Errorf("side B: %w", err)
 	}
 	untouched := holds(v.region, precious) && holds(loot, evil)

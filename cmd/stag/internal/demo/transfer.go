@@ -64,11 +64,11 @@ func (o Options) meet(ctx context.Context, s *stage, a, b *party) error {
 	if _, err := fmt.Fprintf(o.Out, "Side A dials %v; the kernels connect.\n", s.listener.Addr()); err != nil {
 		return err
 	}
-	err := s.connect(ctx, a.qp, b.qp, nil, ticketFor(b.data).append(nil))
+	err := s.connect(ctx, a.ep.QP, b.ep.QP, nil, ticketFor(b.data).append(nil))
 	if err != nil {
 		return err
 	}
-	if a.theirs, err = parseTicket(a.qp.Conn().PrivateData); err != nil {
+	if a.theirs, err = parseTicket(a.ep.QP.Conn().PrivateData); err != nil {
 		return a.says(err)
 	}
 	if need := a.data.Len(); int(a.theirs.octets) < need {
@@ -112,7 +112,7 @@ func (o Options) transfer(ctx context.Context, s *stage, p plan, from, to *party
 		Name: p.op.String(), From: from.side.String(), To: to.side.String(),
 		Octets: dst.reached.Load(), Messages: dst.checked,
 		Seconds: took, Gbps: float64(8*p.octets) / took / 1e9,
-		Frames: since(after, before), Path: to.qp.Conn().Path,
+		Frames: since(after, before), Path: to.ep.QP.Conn().Path,
 	}, nil
 }
 
@@ -149,8 +149,8 @@ func part(ctx context.Context, a, b *party) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not closed within %v", patience))
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- b.says(b.qp.Disconnect(ctx)) }()
-	err := a.says(a.qp.Disconnect(ctx))
+	go func() { done <- b.says(b.ep.QP.Disconnect(ctx)) }()
+	err := a.says(a.ep.QP.Disconnect(ctx))
 	if other := <-done; err == nil {
 		err = other
 	}
