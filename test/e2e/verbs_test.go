@@ -32,14 +32,13 @@ func (r *rig) adapter(side pair.Side, c rdma.Config) (a *rdma.Adapter) {
 type verbs struct {
 	*rig
 	side pair.Side
-	pd   *rdma.PD
-	cq   *rdma.CQ
-	qp   *rdma.QP
-	src  *rdma.MR   // what is sent; peers may read it
-	dst  *rdma.MR   // peers may write to it
-	sink *rdma.MR   // memory for the results of Reads
-	recv *rdma.MR   // memory of receives
-	once []*rdma.MR // regions that a Send invalidates
+	ep   *rdma.Endpoint // with one CQ
+	qp   *rdma.QP       // of ep
+	src  *rdma.MR       // of ep: what is sent; peers may read it
+	dst  *rdma.MR       // peers may write to it
+	sink *rdma.MR       // memory for the results of Reads
+	recv *rdma.MR       // memory of receives
+	once []*rdma.MR     // regions that a Send invalidates
 	jobs []job
 
 	initiator bool
@@ -53,22 +52,18 @@ const (
 
 func (r *rig) newVerbs(side pair.Side, a *rdma.Adapter) *verbs {
 	r.Helper()
-	v := &verbs{rig: r, side: side, jobs: jobs}
-	var err error
-	v.pd, err = a.AllocPD()
+	ep, err := a.CreateEndpoint(rdma.EndpointConfig{
+		OneCQ: true, Size: verbsLen, Access: rdma.RemoteRead, QP: rdma.QPConfig{SendDepth: 128, RecvDepth: verbsRecs},
+	})
 	r.Must(err)
-	v.cq, err = a.CreateCQ(512)
-	r.Must(err)
-	v.qp, err = v.pd.CreateQP(rdma.QPConfig{SendCQ: v.cq, RecvCQ: v.cq, SendDepth: 128, RecvDepth: verbsRecs})
-	r.Must(err)
+	v := &verbs{rig: r, side: side, ep: ep, qp: ep.QP, src: ep.MR, jobs: jobs}
 	for _, m := range []struct {
 		mr     **rdma.MR
 		access rdma.Access
 	}{
-		{&v.src, rdma.RemoteRead}, {&v.dst, rdma.LocalWrite | rdma.RemoteWrite},
-		{&v.sink, rdma.LocalWrite}, {&v.recv, rdma.LocalWrite},
+		{&v.dst, rdma.LocalWrite | rdma.RemoteWrite}, {&v.sink, rdma.LocalWrite}, {&v.recv, rdma.LocalWrite},
 	} {
-		*m.mr, err = v.pd.AllocMR(verbsLen, m.access)
+		*m.mr, err = ep.PD.AllocMR(verbsLen, m.access)
 		r.Must(err)
 	}
 	seed := [32]byte{byte(side)}
@@ -89,11 +84,10 @@ func (v *verbs) receives(n int) {
 func (v *verbs) close() {
 	v.Helper()
 	v.Check(v.qp.Close())
-	v.Check(v.cq.Close())
-	for _, mr := range append(v.once, v.src, v.dst, v.sink, v.recv) {
+	for _, mr := range append(v.once, v.dst, v.sink, v.recv) {
 		v.Check(mr.Close())
 	}
-	v.Check(v.pd.Close())
+	v.Check(v.ep.Close())
 }
 
 // meet connects from to to.
@@ -146,7 +140,7 @@ func (v *verbs) request(j job, peer *verbs) rdma.SendWR {
 		wr.Op = rdma.WRSend
 	default:
 		wr.Op = rdma.WRSendInvalidate
-		once, err := peer.pd.AllocMR(1, rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteInvalidate)
+		once, err := peer.ep.PD.AllocMR(1, rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteInvalidate)
 		v.Must(err)
 		peer.once = append(peer.once, once)
 		wr.Invalidate = once.RKey()
@@ -211,8 +205,8 @@ func (v *verbs) complete(own, others []job) {
 	}
 	var some [16]rdma.Completion
 	for sends > 0 || recvs > 0 {
-		v.Must(v.cq.Wait(v.Ctx()))
-		for _, c := range some[:v.cq.Poll(some[:])] {
+		v.Must(v.ep.SendCQ.Wait(v.Ctx()))
+		for _, c := range some[:v.ep.SendCQ.Poll(some[:])] {
 			if c.Status != rdma.Success {
 				v.Fatalf("side %v: %+v: %v", v.side, c, v.qp.Err())
 			}

@@ -24,11 +24,9 @@ type writer struct {
 	*rig
 	seed     octets.Pattern
 	adapter  *rdma.Adapter
-	pd       *rdma.PD
-	cq       *rdma.CQ
-	qp       *rdma.QP
+	ep       *rdma.Endpoint // with one CQ, and a region for the end's receives
+	qp       *rdma.QP       // of ep
 	src, dst *rdma.MR
-	recv     *rdma.MR
 	writes   int  // how many to post; at first, all of src
 	told     bool // the other end's Send has arrived
 }
@@ -43,26 +41,22 @@ func (r *rig) newWriter(side pair.Side, n int) *writer {
 	})
 	w.closes(w.adapter.Close)
 	var err error
-	w.pd, err = w.adapter.AllocPD()
+	w.ep, err = w.adapter.CreateEndpoint(rdma.EndpointConfig{OneCQ: true, Size: 64, QP: rdma.QPConfig{SendDepth: 2 * writesUp, RecvDepth: 4}})
 	r.Must(err)
-	w.closes(w.pd.Close)
-	w.cq, err = w.adapter.CreateCQ(256)
-	r.Must(err)
-	w.closes(w.cq.Close)
+	w.closes(w.ep.Close)
 	for _, m := range []struct {
 		mr     **rdma.MR
 		n      int
 		access rdma.Access
-	}{{&w.src, n, 0}, {&w.dst, n, rdma.LocalWrite | rdma.RemoteWrite}, {&w.recv, 64, rdma.LocalWrite}} {
-		*m.mr, err = w.pd.AllocMR(m.n, m.access)
+	}{{&w.src, n, 0}, {&w.dst, n, rdma.LocalWrite | rdma.RemoteWrite}} {
+		*m.mr, err = w.ep.PD.AllocMR(m.n, m.access)
 		r.Must(err)
 		w.closes((*m.mr).Close)
 	}
-	w.qp, err = w.pd.CreateQP(rdma.QPConfig{SendCQ: w.cq, RecvCQ: w.cq, SendDepth: 2 * writesUp, RecvDepth: 4})
-	r.Must(err)
-	w.closes(w.qp.Close)
+	w.qp = w.ep.QP
+	w.closes(w.qp.Close) // before the regions that the peer writes to
 	w.seed.Fill(w.src.Bytes(), 0)
-	_, err = w.qp.PostRecv(rdma.RecvWR{SGL: []rdma.SGE{w.recv.SGE(0, 64)}})
+	_, err = w.qp.PostRecv(rdma.RecvWR{SGL: []rdma.SGE{w.ep.MR.SGE(0, 64)}})
 	r.Must(err)
 	return w
 }
@@ -104,10 +98,10 @@ func (w *writer) write(ctx context.Context, to *writer) error {
 			}
 			posted++
 		}
-		if err := w.cq.Wait(ctx); err != nil {
+		if err := w.ep.SendCQ.Wait(ctx); err != nil {
 			return err
 		}
-		for _, c := range some[:w.cq.Poll(some[:])] {
+		for _, c := range some[:w.ep.SendCQ.Poll(some[:])] {
 			switch {
 			case c.Status != rdma.Success:
 				return fmt.Errorf("%+v: %w", c, errors.Join(w.qp.Err(), errFailed))
@@ -168,7 +162,7 @@ func (w *writer) got(from *writer) {
 	if i := from.seed.Differs(w.dst.Bytes(), 0); i >= 0 {
 		w.Errorf("octet %d that was written is wrong", i)
 	}
-	if !bytes.Equal(w.recv.Bytes(), from.src.Bytes()[:64]) {
+	if !bytes.Equal(w.ep.MR.Bytes(), from.src.Bytes()[:64]) {
 		w.Error("the Send is wrong")
 	}
 }
