@@ -37,21 +37,16 @@ func startSmall(ctx context.Context, st *stage) (v *verbs, err error) {
 	return v, v.run(ctx, [][2]role{roles})
 }
 
-func newSmallParty(a *rdma.Adapter) (p *party, err error) {
-	p = &party{hub: new(hub)}
-	if p.pd, err = a.AllocPD(); err != nil {
-		return nil, err
-	}
-	if p.cq, err = a.CreateCQ(4 * rateBatch * rateBatches); err != nil {
-		return nil, err
-	}
-	depth := 2 * rateBatch * rateBatches
-	p.qp, err = p.pd.CreateQP(rdma.QPConfig{SendCQ: p.cq, RecvCQ: p.cq, SendDepth: depth, RecvDepth: depth, MaxSGE: 1})
+func newSmallParty(a *rdma.Adapter) (*party, error) {
+	const depth = 2 * rateBatch * rateBatches
+	ep, err := a.CreateEndpoint(rdma.EndpointConfig{
+		OneCQ: true, Size: rateBatch * small, Access: rdma.LocalWrite | rdma.RemoteWrite,
+		QP: rdma.QPConfig{SendDepth: depth, RecvDepth: depth, MaxSGE: 1},
+	})
 	if err != nil {
 		return nil, err
 	}
-	p.mr, err = p.pd.AllocMR(rateBatch*small, rdma.LocalWrite|rdma.RemoteWrite)
-	return p, err
+	return &party{hub: &hub{pd: ep.PD, cq: ep.SendCQ, mr: ep.MR}, qp: ep.QP}, nil
 }
 
 // flood posts batch after batch, up to the limit of outstanding batches.
