@@ -7,8 +7,8 @@ import (
 	"github.com/stag-rdma/stag/offload/tap"
 )
 
-// Limits of the memory of a capture's rings: ringSize for each queue as long as all
-// queues together stay within ringTotal, and never less than ringLeast.
+// Limits of the memory of a capture's rings. Each queue gets ringSize as long as all
+// queues together stay within ringTotal. No queue gets less than ringLeast.
 const (
 	ringSize  = 8 << 20
 	ringTotal = 64 << 20
@@ -17,13 +17,13 @@ const (
 
 // Tap is a capture of one interface: a ring for each queue.
 type Tap struct {
-	Rings   []*tap.Ring // by queue
+	Rings   []*tap.Ring // rings, by queue
 	engines []*engine.Engine
 }
 
-// Tap begins a capture of what the engines receive and send. c.Size, if it is 0,
-// is chosen: 8 MiB for a queue, less where there are more than eight. The caller
-// ends it. It fails with tap.ErrTooMany.
+// Tap begins a capture of the packets that the engines receive and send. If c.Size is
+// 0, Tap chooses 8 MiB for a queue, or less if there are more than eight. The caller
+// must end the capture. Tap fails with tap.ErrTooMany.
 func (n *NIC) Tap(c tap.Config) (*Tap, error) {
 	if c.Size == 0 {
 		c.Size = max(min(ringSize, ringTotal/len(n.engines)), ringLeast)
@@ -43,7 +43,7 @@ func (n *NIC) Tap(c tap.Config) (*Tap, error) {
 	return t, nil
 }
 
-// End ends the capture. What the rings hold can still be taken.
+// End ends the capture. The caller can still take the packets that are in the rings.
 func (t *Tap) End() {
 	for i, e := range t.engines {
 		e.RemoveTap(t.Rings[i])
@@ -51,5 +51,5 @@ func (t *Tap) End() {
 	t.engines = nil
 }
 
-// HasFlow reports whether the interface has a flow of this id now.
+// HasFlow reports whether the interface has a flow with the number id now.
 func (n *NIC) HasFlow(id engine.FlowID) bool { return n.flow(id) != nil }

@@ -9,24 +9,24 @@ import (
 	"github.com/stag-rdma/stag/offload/engine"
 )
 
-// Config says which interface to use and how. Only Link must be set.
+// Config is the configuration of a NIC. Only Link must be set.
 type Config struct {
 	// Link is the interface's name. "eth0.100" is VLAN 100 of eth0.
 	Link string
 
-	// VLAN is the 802.1Q id, 1 to 4094, that frames of this interface carry although
-	// the kernel does not know of it, because a tc rule or the hypervisor's switch adds
-	// it. 0: only VLAN links are tagged.
+	// VLAN is the 802.1Q id, 1 to 4094, of the frames of this interface if the kernel
+	// does not know the VLAN. A tc rule or the hypervisor's switch adds such a tag. 0
+	// means that only frames of VLAN links are tagged.
 	VLAN uint16
 
-	// Generic attaches the program in generic (SKB) mode: slower, for drivers
-	// that have no native XDP. It is never chosen silently. A program that is
-	// there already stays as it was loaded.
+	// Generic attaches the program in generic (SKB) mode. This mode is slower and works
+	// with drivers that have no native XDP. It is never chosen silently. A program that
+	// `stag load` has attached keeps its mode.
 	Generic bool
 
-	// Queues are the receive queues to serve. 0 means all that the interface
-	// has; any other number must be exactly that, as a queue without an
-	// engine would lose its segments.
+	// Queues is the number of receive queues to serve. 0 means all queues of the
+	// interface. Any other number must be the number of queues of the interface,
+	// because a queue without an engine would lose its segments.
 	Queues int
 
 	// FrameSize is the size of a chunk in octets, 2048 or 4096. 0 means 4096.
@@ -39,38 +39,39 @@ type Config struct {
 	// Partial says what happens to segments whose TCP checksum has not been computed.
 	Partial Partial
 
-	// MaxFlows is how many connections can be open at a time. 0 means 4096, or
-	// fewer where the program was loaded with room for fewer.
+	// MaxFlows is how many connections can be open at a time. 0 means 4096, or fewer if
+	// the program was loaded with room for fewer.
 	MaxFlows int
 
-	// Engine is passed on to every queue's engine, but for Ended, AcceptPartial
-	// and Unsummed.
+	// Engine is the configuration of every queue's engine. Ended, AcceptPartial and
+	// Unsummed are not used.
 	Engine engine.Config
 
-	// Carrier is called when the port loses its carrier and when it gets it back. It
-	// must not block. nil: no call.
+	// Carrier is called when the port loses its carrier and when it gets the carrier
+	// back. It must not block. nil means no call.
 	Carrier func(up bool)
 
-	// Diverted is called with flows whose packets the kernel would not send this way
-	// any more, and with why: the route leads through another interface, or is gone.
-	// The flows continue as before. If why is nil, the route leads through this
-	// interface again. It must not block. nil: no call.
+	// Diverted is called with flows whose packets the kernel would now send another
+	// way. why says that the route leads through another interface, or is gone. The
+	// flows continue as before. If why is nil, the route leads through this interface
+	// again. Diverted must not block. nil means no call.
 	Diverted func(flows []*Flow, why error)
 
-	// Lost is called once, with the reason why the interface is lost for good: it is
-	// gone, or the steering program has been taken off. Every connection has ended
-	// then, or is about to. It must not block. nil: no call.
+	// Lost is called once when the interface is lost for good. err says that the
+	// interface is gone, or that the steering program has been removed. Every
+	// connection has ended then, or is about to end. Lost must not block. nil means no
+	// call.
 	Lost func(err error)
 
-	// Log gets a line when an object begins or ends and, at its debug level, a line for
-	// each step of that. nil: no log.
+	// Log gets a line when an object begins or ends. At debug level it also gets a line
+	// for each step. nil means no log.
 	Log *slog.Logger
 }
 
-// defaultFlows stands for a MaxFlows of 0.
+// defaultFlows is the default of MaxFlows.
 const defaultFlows = 4096
 
-// fill completes c, or returns an error with everything that is wrong with it.
+// fill sets the defaults of c. It returns one error with every invalid field in it.
 func (c Config) fill() (Config, error) {
 	var errs []error
 	if c.Link == "" {

@@ -19,16 +19,16 @@ type Flow struct {
 	nic       *NIC
 	id        engine.FlowID
 	key       bpf.FlowKey
-	way       *way // guarded by hops
+	way       *way // how the packets leave the host; guarded by hops
 	kind      bpf.Kind
-	moving    sync.RWMutex                  // held for writing while it is installed, moved or forgotten
-	at        atomic.Pointer[engine.Engine] // the engine that owns it; set when installed, and by Move
-	hold      *handoff.Placeholder          // set when installed
+	moving    sync.RWMutex                  // held for writing while the flow is installed, moved or removed
+	at        atomic.Pointer[engine.Engine] // engine that owns the flow; set when the flow is installed, and by Move
+	hold      *handoff.Placeholder          // set when the flow is installed
 	stall     time.Duration
 	inherited Inherited
-	strays    uint32 // segments that are counted; guarded by the NIC's lock
-	accepted  bool   // Options.Accepted
-	told      func() // Options.Moved
+	strays    uint32 // segments that were counted; guarded by the NIC's lock
+	accepted  bool   // value of Options.Accepted
+	told      func() // value of Options.Moved
 
 	once  sync.Once
 	done  chan struct{} // closed when the upper layer's Fault has been called
@@ -48,28 +48,29 @@ func (f *Flow) Engine() *engine.Engine { return f.at.Load() }
 // Held returns how long the take-over held the connection's segments back.
 func (f *Flow) Held() time.Duration { return f.stall }
 
-// Inherited is what a take-over found in the kernel's queues, in octets.
+// Inherited says how many octets a take-over found in the kernel's queues.
 type Inherited struct {
-	Unread  int // received, acknowledged, and not read by the application
-	Queued  int // written by the application and not acknowledged by the peer
-	Unacked int // those of Queued that the kernel had sent
+	Unread  int // octets that were received and acknowledged, but not read by the application
+	Queued  int // octets that the application has written and the peer has not acknowledged
+	Unacked int // octets of Queued that the kernel had sent
 }
 
-// Inherited returns what the take-over found.
+// Inherited returns the octets that the take-over found in the kernel's queues.
 func (f *Flow) Inherited() Inherited { return f.inherited }
 
 // Placeholder returns the kernel socket that holds the flow's 4-tuple.
 func (f *Flow) Placeholder() *handoff.Placeholder { return f.hold }
 
-// Way returns how the flow's packets leave the host; the zero Way when it has ended.
+// Way returns how the flow's packets leave the host. It returns the zero Way if the
+// flow has ended.
 func (f *Flow) Way() Way { return f.nic.hops.wayOf(f) }
 
-// Ring tells the flow's upper layer that it may have something to transmit.
+// Ring tells the flow's upper layer that it may have data to transmit.
 func (f *Flow) Ring() { f.Engine().Ring(f.id) }
 
-// RingSilently rings without waking the engine that owns the flow, and returns that
-// engine. The caller must visit it next. If the flow moves meanwhile, the engine that is
-// visited passes the doorbell on.
+// RingSilently rings without waking the engine that owns the flow. It returns that
+// engine, and the caller must visit it next. If the flow moves meanwhile, the engine
+// that is visited passes the doorbell on.
 func (f *Flow) RingSilently() visits.Runner {
 	e := f.Engine()
 	e.RingSilently(f.id)
@@ -79,11 +80,11 @@ func (f *Flow) RingSilently() visits.Runner {
 // Runner returns the engine that owns the flow. Move changes it.
 func (f *Flow) Runner() visits.Runner { return f.Engine() }
 
-// Done is closed when the connection has ended and its upper layer knows.
+// Done is closed when the connection has ended and the upper layer has been notified.
 func (f *Flow) Done() <-chan struct{} { return f.done }
 
-// Err returns what ended the connection: nil after an orderly close. Valid once
-// Done is closed.
+// Err returns the error that ended the connection. It returns nil after an orderly
+// close. The result is valid after Done is closed.
 func (f *Flow) Err() error {
 	select {
 	case <-f.done:
@@ -99,33 +100,33 @@ func (f *Flow) Info(ctx context.Context) (tcp.Info, error) {
 	var info tcp.Info
 	err := f.inspect(ctx, func(c *tcp.Conn) { info = c.Info() })
 	if err != nil {
-		return tcp.Info{}, err // info may still be written to
+		return tcp.Info{}, err // info is not valid: the engine may still write to it
 	}
 	return info, nil
 }
 
-// Stats returns what the connection has counted since the take-over. If the connection
-// has ended, it returns the counts at its end. An error is the cause of ctx's end, or
-// the engine's.
+// Stats returns the counters of the connection since the take-over. If the connection
+// has ended, it returns the counters at the end. The error is the cause of ctx's end,
+// or the engine's error.
 func (f *Flow) Stats(ctx context.Context) (tcp.Stats, error) {
 	var s tcp.Stats
 	err := f.inspect(ctx, func(c *tcp.Conn) { s = c.Stats() })
 	if hasEnded(err) {
 		select {
-		case <-f.done: // at once, or as soon as the flow's last trace is gone
+		case <-f.done: // closed now, or as soon as the flow has been removed
 			return f.Final(), nil
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
 	}
 	if err != nil {
-		return tcp.Stats{}, err // s may still be written to
+		return tcp.Stats{}, err // s is not valid: the engine may still write to it
 	}
 	return s, nil
 }
 
-// Final returns what the connection had counted when it ended. Valid once Done is
-// closed.
+// Final returns the counters of the connection at its end. The result is valid after
+// Done is closed.
 func (f *Flow) Final() tcp.Stats {
 	<-f.done
 	if f.final == nil {
@@ -134,8 +135,8 @@ func (f *Flow) Final() tcp.Stats {
 	return *f.final
 }
 
-// Close sends a FIN behind everything that was emitted, and waits until both directions
-// are closed, but not for TIME-WAIT. It returns the error that ended the connection.
+// Close sends a FIN behind all emitted octets. It waits until both directions are
+// closed, but not for TIME-WAIT. It returns the error that ended the connection.
 func (f *Flow) Close(ctx context.Context) error {
 	err := f.inspect(ctx, func(c *tcp.Conn) { c.CloseWrite() })
 	if err != nil && !hasEnded(err) {
@@ -158,17 +159,17 @@ func (f *Flow) Abort(ctx context.Context) error {
 	return err
 }
 
-// inspect runs fn with the flow's connection, at the engine that owns it. It fails with
-// engine.ErrNoFlow when the connection has ended. It waits for a move that is under
-// way.
+// inspect runs fn with the flow's connection, at the engine that owns it. If the flow
+// is being moved, inspect waits for the end of the move. It fails with engine.ErrNoFlow
+// when the connection has ended.
 func (f *Flow) inspect(ctx context.Context, fn func(*tcp.Conn)) error {
 	f.moving.RLock()
 	defer f.moving.RUnlock()
 	return f.Engine().Inspect(ctx, f.id, fn)
 }
 
-// hasEnded reports whether err says that the connection has ended: by itself, or with
-// its engine, which ended all of its connections.
+// hasEnded reports whether err says that the connection has ended, either by itself or
+// together with its engine.
 func hasEnded(err error) bool {
 	return errors.Is(err, engine.ErrNoFlow) || errors.Is(err, engine.ErrStopped)
 }
@@ -181,9 +182,9 @@ func (f *Flow) finish(err error) {
 	})
 }
 
-// dissolve removes the last traces of the flow: first the placeholder, so that no
-// socket answers segments that the steering lets through, then the entry. Its next hop
-// may be forgotten.
+// dissolve removes the flow's placeholder and then its entry. In this order no socket
+// answers segments that the steering lets through. dissolve also lets the kernel forget
+// the flow's next hop.
 func (f *Flow) dissolve() error {
 	f.nic.hops.leave(f)
 	return errors.Join(f.hold.Close(), f.nic.remove(f.key))

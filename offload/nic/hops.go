@@ -25,60 +25,60 @@ type network interface {
 	NoNeighbour(ip netip.Addr, ifindex int, cause error) error
 }
 
-// hops knows where the frames of an interface's flows go on the link, and where they
-// come from. Flows whose packets the kernel routes alike share a way, and ways with the
-// same next hop share a hop: the kernel is asked once for all of them.
+// hops stores where the frames of an interface's flows go on the link, and where they
+// come from. Flows whose packets the kernel routes alike share a way. Ways with the
+// same next hop share a hop. The kernel is asked once for all of them.
 //
-// A flow belongs to its way from before its take-over until its last trace is gone.
-// News that comes in between is stored in the way, in the hop, or in hops. Then tell
-// compares the news with what the flow's engine was told.
+// A flow belongs to its way from before its take-over until it is removed. News that
+// comes in between is stored in the way, in the hop, or in hops. Then tell compares the
+// news with the addresses that the flow's engine has.
 //
-// Safe for concurrent use: take-overs, the reaper, the watcher (which brings the
-// news) and the surveyor (which looks routes up again) are goroutines of their
-// own. Locks are taken in the order of the fields.
+// hops is safe for concurrent use. Take-overs, the reaper, the watcher (which brings
+// the news) and the surveyor (which looks routes up again) are goroutines of their own.
+// Locks are taken in the order of the fields.
 type hops struct {
-	// Fixed.
+	// These fields never change.
 	net      network
-	index    int    // of the interface
-	name     string // of the interface
+	index    int    // index of the interface
+	name     string // name of the interface
 	log      *slog.Logger
-	diverted func([]*Flow, error) // never nil
+	diverted func([]*Flow, error) // callback for diverted flows; never nil
 
-	asking  sync.Mutex // held from a question to the kernel until its answer is stored
-	telling sync.Mutex // held from a look at the present state until engines were told of it
+	asking  sync.Mutex // held from a request to the kernel until its answer is stored
+	telling sync.Mutex // held from the reading of the present state until the engines know it
 
-	mu         sync.Mutex // guards what follows, with all ways and hops
-	src        wire.MAC   // the interface's own address
-	mtu        uint16     // the interface's
+	mu         sync.Mutex // guards the fields below, and all ways and hops
+	src        wire.MAC   // Ethernet address of the interface
+	mtu        uint16     // MTU of the interface
 	ways       map[loader.Query]*way
 	hops       map[netip.Addr]*hop
-	waiting    bool          // there is no carrier: a question to the kernel is useless
+	waiting    bool          // the link has no carrier, so that requests to the kernel are useless
 	refreshing bool          // the kernel does not keep neighbours fresh by itself
 	stale      chan struct{} // holds a token while ways may be stale
 }
 
-// way is the way of all packets that the kernel routes alike.
+// way is the common way of all packets that the kernel routes alike.
 type way struct {
 	query   loader.Query
-	users   int                       // flows that entered and have not left
-	flows   map[*Flow]*engine.Heading // flows that an engine runs, with what the engine was told
+	users   int                       // number of flows that entered and have not left
+	flows   map[*Flow]*engine.Heading // flows that an engine runs, with the Heading that the engine has
 	found   bool                      // the kernel has been asked
-	stale   bool                      // the kernel may answer otherwise now
-	err     error                     // why the kernel's last answer is unusable
-	lost    bool                      // the flows have been told of err
-	hop     *hop                      // of the last usable answer; nil: there was none
+	stale   bool                      // the kernel's answer may have changed
+	err     error                     // error of the kernel's last answer; nil: the answer is usable
+	lost    bool                      // the flows have been notified of err
+	hop     *hop                      // next hop of the last usable answer; nil: there was none
 	changed chan struct{}             // closed, and replaced, when hop or its address changes
 }
 
-// hop is the next hop of some ways.
+// hop is the next hop of one or more ways.
 type hop struct {
-	ip    netip.Addr // without zone
+	ip    netip.Addr // address of the next hop without zone
 	ways  map[*way]struct{}
 	mac   wire.MAC
-	known bool // mac is what the kernel would use
-	news  int  // how many news of it the kernel has sent
-	kept  bool // the kernel has been made to look for it
-	ours  bool // the kernel keeps it fresh for us
+	known bool // mac is the Ethernet address that the kernel would use
+	news  int  // number of messages about this hop that the kernel has sent
+	kept  bool // the kernel has been asked to resolve the hop
+	ours  bool // the kernel keeps the address fresh for this NIC
 }
 
 func newHops(net network, link loader.Link, log *slog.Logger, diverted func([]*Flow, error)) *hops {
@@ -92,9 +92,9 @@ func newHops(net network, link loader.Link, log *slog.Logger, diverted func([]*F
 	return h
 }
 
-// enter finds the way of the connection that f will be, and waits until the way's next
-// hop is known, but no longer than until ctx ends or for loader.ResolveWait. When enter
-// returns nil, f has the way until leave.
+// enter finds the way of the connection that f will be. It waits until the way's next
+// hop is known, until ctx ends, or for loader.ResolveWait at most. When enter returns
+// nil, f has the way until leave.
 func (h *hops) enter(ctx context.Context, f *Flow, q loader.Query) error {
 	h.mu.Lock()
 	w := h.ways[q]
@@ -114,7 +114,7 @@ func (h *hops) enter(ctx context.Context, f *Flow, q loader.Query) error {
 		return err
 	}
 	h.mu.Lock()
-	w.stale = w.stale || w.lost // flows that were told of an error must hear that the route is back
+	w.stale = w.stale || w.lost // flows that were notified of an error must also be notified when the route is back
 	again := w.stale
 	h.mu.Unlock()
 	if again {
@@ -123,7 +123,7 @@ func (h *hops) enter(ctx context.Context, f *Flow, q loader.Query) error {
 	return nil
 }
 
-// await waits until w's next hop is known.
+// await waits until the next hop of w is known.
 func (h *hops) await(ctx context.Context, w *way) error {
 	late := time.NewTimer(loader.ResolveWait)
 	defer late.Stop()
@@ -143,7 +143,8 @@ func (h *hops) await(ctx context.Context, w *way) error {
 		case <-late.C:
 			return h.net.NoNeighbour(hop.ip, h.index, context.DeadlineExceeded)
 		case <-ctx.Done():
-			// A closed or lost interface says more than a peer that has not answered.
+			// A closed or lost interface is a better error than a peer that has not
+			// answered.
 			if cause := context.Cause(ctx); errors.Is(cause, ErrClosed) || errors.Is(cause, stream.ErrPort) {
 				return cause
 			}
@@ -152,8 +153,8 @@ func (h *hops) await(ctx context.Context, w *way) error {
 	}
 }
 
-// leave takes f's way away from it. A way without flows is forgotten. The kernel need
-// not keep a next hop fresh that no way leads to. leave may be called twice.
+// leave removes f from its way. A way without flows is forgotten. If no way leads to a
+// next hop any more, the kernel need not keep it fresh. leave may be called twice.
 func (h *hops) leave(f *Flow) {
 	h.asking.Lock()
 	defer h.asking.Unlock()
@@ -175,8 +176,8 @@ func (h *hops) leave(f *Flow) {
 	h.release(last)
 }
 
-// through makes p, which may be nil, the next hop of w. It returns the previous one if
-// no way leads through that any more. mu is held.
+// through makes p, which may be nil, the next hop of w. If no way leads through the
+// previous next hop any more, through returns that hop. The caller holds mu.
 func (h *hops) through(w *way, p *hop) (unused *hop) {
 	before := w.hop
 	if before == p {
@@ -198,8 +199,8 @@ func (h *hops) through(w *way, p *hop) (unused *hop) {
 	return before
 }
 
-// change wakes every await on w, because its next hop or the address of that has
-// changed. mu is held.
+// change wakes every await on w, because its next hop or the address of the hop has
+// changed. The caller holds mu.
 func (w *way) change() {
 	close(w.changed)
 	w.changed = make(chan struct{})

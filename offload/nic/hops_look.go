@@ -13,15 +13,15 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// Bounds of the pause between two surveys. A storm of changes, as on a host that runs
-// BGP, costs a tenth of a processor at most, and the first change of a storm is not
-// delayed.
+// Limits of the pause between two surveys. A storm of changes, as on a host that runs
+// BGP, costs a tenth of a processor at most. The first change of a storm causes a
+// survey without delay.
 const (
 	surveyPause = 20 * time.Millisecond
-	surveyShare = 9 // how many times as long as a survey the pause after it is
+	surveyShare = 9 // the pause is this many times as long as the survey before it
 )
 
-// survey looks stale ways up again, whenever there are some, until ctx ends.
+// survey looks stale ways up again until ctx ends.
 func (h *hops) survey(ctx context.Context) {
 	for {
 		select {
@@ -39,7 +39,7 @@ func (h *hops) survey(ctx context.Context) {
 	}
 }
 
-// bunch is how many ways are looked up before engines are told.
+// bunch is how many ways are looked up before the engines are notified.
 const bunch = 64
 
 func (h *hops) lookAgain(ctx context.Context) {
@@ -55,7 +55,7 @@ func (h *hops) lookAgain(ctx context.Context) {
 	}
 }
 
-// lookAt looks a way up again, logs what has changed, and reports diverted flows.
+// lookAt looks a way up again. It logs changes and reports diverted flows.
 func (h *hops) lookAt(w *way) {
 	before := h.nextHop(w)
 	err := h.look(w, true)
@@ -78,11 +78,11 @@ func (h *hops) lookAt(w *way) {
 	h.diverted(now.flows, now.err)
 }
 
-// state is what a survey has found out about a way.
+// state is the result of a survey for one way.
 type state struct {
 	hop    netip.Addr
 	err    error
-	before bool // the previous survey told the flows of an error
+	before bool // the previous survey has notified the flows of an error
 	flows  []*Flow
 }
 
@@ -95,7 +95,8 @@ func (h *hops) state(w *way) state {
 	return s
 }
 
-// nextHop returns the address of w's next hop, or the zero Addr if there has been none.
+// nextHop returns the address of the next hop of w. It returns the zero Addr if w never
+// had a next hop.
 func (h *hops) nextHop(w *way) netip.Addr {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -121,8 +122,8 @@ func (h *hops) takeStale() (list []*way) {
 	return list
 }
 
-// look asks the kernel for w's route, and makes it look for the next hop. It looks a
-// way up again that is found already only if again is set.
+// look asks the kernel for the route of w and makes the kernel resolve the next hop. If
+// w is found already, look asks again only if again is set.
 func (h *hops) look(w *way, again bool) error {
 	h.asking.Lock()
 	defer h.asking.Unlock()
@@ -150,15 +151,15 @@ func (h *hops) look(w *way, again bool) error {
 	return h.keep(p)
 }
 
-// answer stores the kernel's answer for a way, and returns a next hop that the kernel
-// may forget. A way that is lost, or leads elsewhere, keeps its next hop. asking is
-// held.
+// answer stores the kernel's answer for a way. It returns a next hop that the kernel
+// may forget. A way that is lost, or leads elsewhere, keeps its next hop. The caller
+// holds asking.
 func (h *hops) answer(w *way, r loader.Route, err error) (unused *hop) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w.found, w.err = true, err
 	if err != nil {
-		w.change() // an await for the next hop must not go on waiting
+		w.change() // wake each await for the next hop, because its result has changed
 		return nil
 	}
 	ip := r.NextHop.WithZone("")
@@ -170,8 +171,9 @@ func (h *hops) answer(w *way, r loader.Route, err error) (unused *hop) {
 	return h.through(w, p)
 }
 
-// keep makes the kernel look for a next hop, and keep its address fresh. If that fails,
-// the link is down: carrier calls keep again when the link is back. asking is held.
+// keep makes the kernel resolve a next hop and keep its address fresh. If that fails,
+// the link is down. carrier calls keep again when the link is back. The caller holds
+// asking.
 func (h *hops) keep(p *hop) error {
 	h.mu.Lock()
 	news := p.news
@@ -183,7 +185,8 @@ func (h *hops) keep(p *hop) error {
 	}
 	managed := e.Fixed || e.Managed
 	if !e.Fixed && (!e.Managed || e.MAC == nil) {
-		// Also for an entry that is managed and does not answer: this asks at once.
+		// An entry that is managed and does not answer also needs this call, because
+		// the call makes the kernel send a request at once.
 		if managed, err = h.net.KeepNeighbour(p.ip, h.index); err != nil {
 			return err
 		}
@@ -199,7 +202,7 @@ func (h *hops) keep(p *hop) error {
 	return nil
 }
 
-// learn stores a next hop's address. mu is held.
+// learn stores the Ethernet address of a next hop. The caller holds mu.
 func (p *hop) learn(mac wire.MAC) {
 	p.mac, p.known = mac, true
 	for w := range p.ways {
@@ -207,7 +210,7 @@ func (p *hop) learn(mac wire.MAC) {
 	}
 }
 
-// keepAgain is keep, for a next hop that may not be used any more.
+// keepAgain is keep for a next hop that may no longer be in use.
 func (h *hops) keepAgain(p *hop) {
 	h.asking.Lock()
 	defer h.asking.Unlock()
@@ -222,8 +225,8 @@ func (h *hops) keepAgain(p *hop) {
 	}
 }
 
-// keepAll calls keepAgain for every next hop for which which returns true, and tells
-// the engines what has changed.
+// keepAll calls keepAgain for every next hop for which which returns true. Then it
+// notifies the engines of the changes.
 func (h *hops) keepAll(ctx context.Context, which func(*hop) bool) {
 	h.mu.Lock()
 	list := slices.Collect(maps.Values(h.hops))
@@ -235,7 +238,7 @@ func (h *hops) keepAll(ctx context.Context, which func(*hop) bool) {
 	h.tellAll(ctx)
 }
 
-// refresh repeats what keep did where the kernel does not manage entries.
+// refresh repeats keep if the kernel does not manage neighbour entries.
 func (h *hops) refresh(ctx context.Context) {
 	h.mu.Lock()
 	needed := h.refreshing
@@ -245,8 +248,8 @@ func (h *hops) refresh(ctx context.Context) {
 	}
 }
 
-// route asks the kernel. A route through another interface, or to this host, is
-// an error.
+// route asks the kernel for a route. It returns an error for a route through another
+// interface or to this host.
 func (h *hops) route(q loader.Query) (loader.Route, error) {
 	r, err := h.net.Next(q)
 	if err == nil && r.OutIf != h.index {
@@ -260,8 +263,8 @@ func (h *hops) route(q loader.Query) (loader.Route, error) {
 	return r, err
 }
 
-// release lets the kernel forget the address of an unused next hop, unless it is kept
-// for another reason. asking is held; p may be nil.
+// release lets the kernel forget the address of an unused next hop, unless the hop is
+// kept for another reason. p may be nil. The caller holds asking.
 func (h *hops) release(p *hop) {
 	if p == nil || !p.ours {
 		return

@@ -12,8 +12,8 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// neighbour stores news of an address on the link. Flows that use an address that
-// becomes unknown, as when the link goes down, continue with it until there is another.
+// neighbour stores news of an address on the link. If an address becomes unknown, as
+// when the link goes down, flows continue to use it until there is another.
 func (h *hops) neighbour(ctx context.Context, e loader.NeighbourEvent) {
 	h.mu.Lock()
 	p := h.hops[e.IP]
@@ -36,8 +36,8 @@ func (h *hops) neighbour(ctx context.Context, e loader.NeighbourEvent) {
 	}
 }
 
-// reroute marks the ways that a change of routes concerns as stale, so that they are
-// looked up again.
+// reroute marks the ways that a change of routes concerns as stale. The surveyor looks
+// them up again.
 func (h *hops) reroute(concerns func(dst netip.Addr) bool) {
 	h.mu.Lock()
 	any := false
@@ -62,8 +62,9 @@ func (h *hops) wake() {
 	}
 }
 
-// carrier delays surveys while there is no carrier: the loss of the carrier is no news
-// of routes. When it is back, everything is looked up again.
+// carrier delays surveys while the link has no carrier, because the loss of the carrier
+// does not change routes. When the carrier is back, the surveyor looks all ways up
+// again.
 func (h *hops) carrier(ctx context.Context, running bool) {
 	h.mu.Lock()
 	back := running && h.waiting
@@ -75,7 +76,7 @@ func (h *hops) carrier(ctx context.Context, running bool) {
 	}
 }
 
-// link stores the interface's own address and MTU.
+// link stores the Ethernet address and the MTU of the interface.
 func (h *hops) link(ctx context.Context, mac []byte, mtu int) {
 	h.mu.Lock()
 	src := h.src
@@ -92,7 +93,7 @@ func (h *hops) link(ctx context.Context, mac []byte, mtu int) {
 
 func clampMTU(mtu int) uint16 { return uint16(min(max(mtu, 0), math.MaxUint16)) }
 
-// tellAll is tell for all ways.
+// tellAll calls tell for all ways.
 func (h *hops) tellAll(ctx context.Context) int {
 	h.mu.Lock()
 	ways := slices.Collect(maps.Values(h.ways))
@@ -100,8 +101,8 @@ func (h *hops) tellAll(ctx context.Context) int {
 	return h.tell(ctx, ways)
 }
 
-// tell gives the flows of ways the present addresses, if the flows were told others. It
-// returns the number of flows that it has told.
+// tell sends the present addresses to the engines of flows that have older ones. It
+// returns the number of these flows.
 func (h *hops) tell(ctx context.Context, ways []*way) (n int) {
 	h.telling.Lock()
 	defer h.telling.Unlock()
@@ -117,11 +118,11 @@ func (h *hops) tell(ctx context.Context, ways []*way) (n int) {
 	return n
 }
 
-// headings are the news for each engine.
+// headings are the new Headings for each engine.
 type headings map[*engine.Engine][]engine.Heading
 
-// of adds f, which an engine runs, if its heading differs from what the engine was
-// told. It returns 1 if so, else 0. mu is held.
+// of adds f, which an engine runs, if its heading differs from the one that the engine
+// has. It returns 1 if so, else 0. The caller holds mu.
 func (l headings) of(h *hops, f *Flow) int {
 	told := f.way.flows[f]
 	now := h.heading(f.way, *told)
@@ -133,7 +134,7 @@ func (l headings) of(h *hops, f *Flow) int {
 	return 1
 }
 
-// redirect tells engines. An engine that has stopped needs no news.
+// redirect sends the headings to the engines. An engine that has stopped needs none.
 func (h *hops) redirect(ctx context.Context, news headings) {
 	for e, list := range news {
 		if err := e.Redirect(ctx, list); err != nil {
@@ -142,8 +143,8 @@ func (h *hops) redirect(ctx context.Context, news headings) {
 	}
 }
 
-// heading returns where frames on the way w go, for a flow whose engine was told told.
-// mu is held.
+// heading returns where frames on the way w go. told is the heading that the flow's
+// engine has. The caller holds mu.
 func (h *hops) heading(w *way, told engine.Heading) engine.Heading {
 	told.Src, told.MTU = h.src, h.mtu
 	if w.hop != nil && w.hop.known {
@@ -152,23 +153,24 @@ func (h *hops) heading(w *way, told engine.Heading) engine.Heading {
 	return told
 }
 
-// now returns where a flow's first frames go: enter has found its way.
+// now returns where the first frames of a flow go. enter must have found the flow's
+// way.
 func (h *hops) now(f *Flow) engine.Heading {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	// An address that is not known at this moment is better than none.
+	// An address that may be old is better than none.
 	return h.heading(f.way, engine.Heading{Flow: f.id, Dst: f.way.hop.mac})
 }
 
-// installed gives f the news of its way from now on, and at once the news since told,
-// which f's engine knows. It does not look at the other flows of the way: there can be
-// thousands, and as many take-overs.
+// installed sends f the news of its way from now on. It also sends the news since told,
+// which f's engine has. It does not look at the other flows of the way, because there
+// can be thousands of flows and as many take-overs.
 func (h *hops) installed(ctx context.Context, f *Flow, told engine.Heading) {
 	h.telling.Lock()
 	defer h.telling.Unlock()
 	news := headings{}
 	h.mu.Lock()
-	if w := f.way; w != nil { // else the flow has ended: a reset was among its parked segments
+	if w := f.way; w != nil { // nil if the flow has ended, because a reset was among its parked segments
 		w.flows[f] = &told
 		news.of(h, f)
 	}
@@ -178,14 +180,15 @@ func (h *hops) installed(ctx context.Context, f *Flow, told engine.Heading) {
 
 // Way is how a flow's packets leave the host.
 type Way struct {
-	NextHop netip.Addr // the gateway or, on the link, the peer itself
-	MAC     wire.MAC   // where frames go: the next hop's
-	// Err says why the kernel would send the packets another way now, as when the route
-	// leads through another interface, or is gone. The flow continues as before.
+	NextHop netip.Addr // address of the gateway, or of a peer on the link
+	MAC     wire.MAC   // Ethernet address of the next hop
+	// Err says why the kernel would send the packets another way now, for example
+	// because the route leads through another interface or is gone. The flow continues
+	// as before.
 	Err error
 }
 
-// wayOf returns f's Way, or the zero Way if f has none any more.
+// wayOf returns the Way of f, or the zero Way if f has none any more.
 func (h *hops) wayOf(f *Flow) Way {
 	h.mu.Lock()
 	defer h.mu.Unlock()

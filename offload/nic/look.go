@@ -16,19 +16,19 @@ type Glance struct {
 	Mode   afxdp.Mode
 	Limits port.Limits
 	Socket afxdp.Stats
-	Asleep bool // the engine slept until it was asked
+	Asleep bool // the engine slept until the request came
 }
 
-// Look reads one queue, and calls fn with the index in ids of each flow that has its
-// connection there, as engine.Engine.Look does. The caller may use the memory that fn
-// writes to only if Look returns no error.
+// Look reads the state of one queue, and calls fn with the index in ids of each flow
+// that has its connection there, as engine.Engine.Look does. The caller may use the
+// memory that fn writes to only if Look returns no error.
 func (n *NIC) Look(ctx context.Context, queue int, ids []engine.FlowID, fn func(i int, c *tcp.Conn)) (Glance, error) {
 	q, e := n.queues[queue], n.engines[queue]
 	g := Glance{Queue: queue, Mode: q.Mode(), Limits: q.Limits(), Asleep: e.Asleep()}
 	var failed error
 	engine, err := e.Look(ctx, ids, func() { g.Socket, failed = q.Stats() }, fn)
 	if err != nil {
-		return Glance{}, err // g may still be written to
+		return Glance{}, err // g is not valid: the engine may still write to it
 	}
 	g.Glance = engine
 	return g, failed

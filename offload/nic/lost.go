@@ -11,8 +11,8 @@ import (
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
-// guardEvery is how often the NIC checks whether its program is still there: the kernel
-// sends no news when a program is taken off.
+// guardEvery is how often the NIC checks whether its program is still there. The kernel
+// sends no message when a program is removed.
 const guardEvery = 250 * time.Millisecond
 
 // guard checks the program until ctx ends.
@@ -35,8 +35,8 @@ func (n *NIC) guard(ctx context.Context) {
 }
 
 // programGone returns an error if the program is not on the interface any more, as
-// after stag unload --force. The engines find out by themselves if the interface itself
-// is gone.
+// after stag unload --force. If the interface itself is gone, the engines detect that
+// by themselves.
 func (n *NIC) programGone() error {
 	on, err := n.steer.Attached()
 	if err != nil || on {
@@ -48,8 +48,8 @@ func (n *NIC) programGone() error {
 	return fmt.Errorf("the steering program was detached from %s (stag unload --force does this): open the interface again", n.link.Port)
 }
 
-// lose gives the interface up because of cause: every connection ends, with a reset to
-// the peer if packets can still be sent, and no other connection is taken over.
+// lose gives the interface up because of cause. Every connection ends, with a reset to
+// the peer if packets can still be sent. The NIC takes no other connection over.
 // Resources that were opened stay until Close.
 func (n *NIC) lose(cause error) {
 	n.losing.Do(func() {
@@ -60,7 +60,7 @@ func (n *NIC) lose(cause error) {
 		defer cancel()
 		open := n.Flows()
 		for _, f := range open {
-			f.inspect(ctx, func(c *tcp.Conn) { c.AbortFor(cause) }) // a flow that has ended needs none
+			f.inspect(ctx, func(c *tcp.Conn) { c.AbortFor(cause) }) // inspect fails for a flow that has ended, which needs no abort
 		}
 		for _, f := range open {
 			select {

@@ -8,12 +8,13 @@ import (
 	"github.com/stag-rdma/stag/offload/engine"
 )
 
-// Move gives the connection to the engine of another queue, or takes it out of its
-// engine and puts it back. The peer does not notice. Calls of other methods wait until
-// the move is done. It takes some milliseconds, and longer with more octets that wait
-// to be read or acknowledged. docs/tcp.md says what a move keeps and drops.
+// Move gives the connection to the engine of another queue. If queue is the present
+// one, Move takes the connection out of its engine and puts it back. The peer does not
+// notice. Calls of other methods wait until the move is done. A move takes some
+// milliseconds. It takes longer with more octets that wait to be read or acknowledged.
+// docs/tcp.md says what a move keeps and drops.
 //
-// After an error the connection is where it was, or has ended: Done shows that. Move
+// After an error the connection is where it was, or has ended. Done shows which. Move
 // fails with engine.ErrNoFlow or tcp.ErrEnded if the connection had ended before.
 func (f *Flow) Move(ctx context.Context, queue int) error {
 	n := f.nic
@@ -46,8 +47,8 @@ func (f *Flow) Move(ctx context.Context, queue int) error {
 	return nil
 }
 
-// move moves f while no engine is told of addresses: news would reach neither of the
-// two engines.
+// move moves f while no engine gets new addresses, because news would reach neither of
+// the two engines.
 func (h *hops) move(f *Flow, to *engine.Engine) (gone *engine.End, err error) {
 	h.telling.Lock()
 	defer h.telling.Unlock()
@@ -58,9 +59,9 @@ func (h *hops) move(f *Flow, to *engine.Engine) (gone *engine.End, err error) {
 	return gone, err
 }
 
-// entry returns the flow entry for the programs. owner is nil if no engine owns the
-// flow yet. The entry then has our first lane, so that the programs keep the flow as long
-// as an engine of ours lives.
+// entry returns the flow's entry for the programs. owner is nil if no engine owns the
+// flow yet. The entry then has the first lane of this NIC, so that the programs keep
+// the flow as long as an engine of this NIC lives.
 func (f *Flow) entry(state bpf.State, owner *engine.Engine) bpf.Flow {
 	e := bpf.Flow{ID: f.id, Kind: f.kind, State: state, Owner: uint16(f.nic.first), Queue: bpf.NoOwner, Longest: uint32(f.nic.longest())}
 	if owner != nil {

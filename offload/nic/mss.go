@@ -9,7 +9,7 @@ import (
 
 // A frame arrives in one piece and must fit into a chunk. If the interface's MTU is
 // larger, the connections announce an MSS with which their frames are no longer than a
-// chunk. The kernel gets everything else, in any number of pieces.
+// chunk. All other packets go to the kernel, which accepts any number of pieces.
 
 // Headers in front of TCP's options and payload, in octets.
 const (
@@ -23,8 +23,8 @@ const (
 // header included.
 func (n *NIC) longest() int { return n.steer.Longest(int(n.cfg.FrameSize)) }
 
-// MSS returns the largest MSS that a connection may have announced if Take is to take
-// it. TCP options count, IP and TCP headers do not.
+// MSS returns the largest announced MSS with which Take accepts a connection. TCP
+// options count, IP and TCP headers do not.
 func (n *NIC) MSS(v6 bool) int {
 	mss := n.longest() - ethernetLen - headers4
 	if v6 {
@@ -36,9 +36,9 @@ func (n *NIC) MSS(v6 bool) int {
 	return mss
 }
 
-// Control makes a socket announce no more than MSS. It is a Control of a net.Dialer or
+// Control makes a socket announce at most MSS. It is a Control of a net.Dialer or
 // net.ListenConfig. If the interface's MTU is larger than a frame, Take refuses
-// connections of sockets without it.
+// connections of sockets that Control has not prepared.
 func (n *NIC) Control(network, _ string, c syscall.RawConn) error {
 	return handoff.Announce(c, n.MSS(strings.HasSuffix(network, "6")))
 }

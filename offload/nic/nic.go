@@ -18,11 +18,11 @@ import (
 // ErrClosed is returned by a NIC after Close.
 var ErrClosed = errors.New("the interface has been closed")
 
-// NIC is one network interface with everything that stag puts on it: the
-// steering program, a socket and an engine for every receive queue, and the
-// flows that were taken over, with their ways. It is safe for concurrent use.
+// NIC is one network interface with everything that stag adds to it: the steering
+// program, a socket and an engine for every receive queue, and the flows that were
+// taken over, with their ways. It is safe for concurrent use.
 type NIC struct {
-	// Fixed after Open.
+	// Open sets these fields, and they never change.
 	cfg     Config
 	net     *loader.Net
 	link    loader.Link
@@ -30,9 +30,9 @@ type NIC struct {
 	queues  []*afxdp.Queue
 	engines []*engine.Engine
 	set     *set
-	number  int         // in the set
+	number  int         // index in the set
 	first   engine.Lane // the lane of queue 0
-	maps    []*flowMap  // all of the set: ours first
+	maps    []*flowMap  // all maps of the set; that of this NIC comes first
 	grace   *handoff.Grace
 	pace    *pace
 	diag    *handoff.Diagnosis
@@ -41,23 +41,23 @@ type NIC struct {
 	undo    undo.Stack
 	strays  strays
 
-	running sync.WaitGroup // engines, reaper, watcher
+	running sync.WaitGroup // goroutines of engines, reaper and watcher
 	ends    *endQueue
 	freed   chan struct{} // holds a token when a flow's id may have been freed
 
-	life context.Context // ends when Close begins, with ErrClosed, or when the interface is lost
+	life context.Context // life ends when Close begins, with ErrClosed, or when the interface is lost.
 	die  context.CancelCauseFunc
 
 	stop   context.CancelCauseFunc // ends the engines
 	losing sync.Once
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	flows  map[engine.FlowID]*Flow
-	ids    int // reserved for flows of this interface
+	ids    int // number of flow ids that this interface has reserved
 	closed bool
 }
 
-// find looks the interface up.
+// find finds the interface and its properties.
 func (n *NIC) find() (err error) {
 	if n.net, err = loader.Open(); err != nil {
 		return err
@@ -77,8 +77,8 @@ func (n *NIC) find() (err error) {
 	return nil
 }
 
-// checkQueues checks that every receive queue gets an engine: a segment that arrives at
-// a queue without one would be lost.
+// checkQueues checks that every receive queue gets an engine. A segment that arrives at
+// a queue without an engine would be lost.
 func (n *NIC) checkQueues() error {
 	has := n.link.RxQueues
 	switch {
@@ -135,7 +135,7 @@ func (n *NIC) attach() (err error) {
 	return n.makeRoom()
 }
 
-// makeRoom finds out how many flows there is room for. An adopted program has the room
+// makeRoom determines how many flows there is room for. An adopted program has the room
 // with which it was loaded.
 func (n *NIC) makeRoom() error {
 	room := int(n.steer.MaxFlows())
@@ -149,9 +149,9 @@ func (n *NIC) makeRoom() error {
 	return nil
 }
 
-// roomToLoad returns the room for flows that a private program gets: that of all
-// interfaces. It returns 0, which means all the room there is, for a program that
-// shares another's map.
+// roomToLoad returns the number of flows that a private program gets room for: those of
+// all interfaces. It returns 0, which means all the room there is, for a program that
+// shares another program's map.
 func (n *NIC) roomToLoad() uint32 {
 	if n.with() != nil {
 		return 0
@@ -159,9 +159,9 @@ func (n *NIC) roomToLoad() uint32 {
 	return uint32(n.set.room())
 }
 
-// clear removes the flows that an earlier engine has left in the program: the kernel
-// gets their packets again, and resets the peers. This NIC owns every queue now, so
-// that no engine runs those flows.
+// clear removes the flows that an earlier engine has left in the program. The kernel
+// gets their packets again and resets the peers. This NIC owns every queue now, so that
+// no engine runs those flows.
 func (n *NIC) clear() error {
 	if n.steer.Instance() == "" {
 		return nil
@@ -183,8 +183,8 @@ func (n *NIC) queueConfig() afxdp.Config {
 	}
 }
 
-// openQueues makes a socket for every queue, and puts the sockets where the programs
-// look for them.
+// openQueues makes a socket for every queue. It puts the sockets into the maps of the
+// programs.
 func (n *NIC) openQueues() error {
 	qc := n.queueConfig()
 	size, err := qc.RegionSize()
@@ -211,7 +211,7 @@ func (n *NIC) openQueues() error {
 	return nil
 }
 
-// plug gives the socket of a queue to our program, and tells all programs that the
+// plug gives the socket of a queue to the program, and tells all programs that the
 // lane's engine runs.
 func (n *NIC) plug(queue int, lane engine.Lane, fd int) error {
 	if err := n.steer.SetSocket(queue, fd); err != nil {
@@ -240,13 +240,14 @@ func (n *NIC) makeEngines() error {
 	return nil
 }
 
-// start lets the interface work.
+// start starts the goroutines of the interface and begins to watch the kernel's
+// messages.
 func (n *NIC) start() error {
 	n.run()
 	return n.watch()
 }
 
-// run starts everything that runs until Close. lose can end the engines before.
+// run starts all goroutines that run until Close. lose can end the engines earlier.
 func (n *NIC) run() {
 	ctx, stop := context.WithCancel(context.Background())
 	engines, stopEngines := context.WithCancelCause(ctx)
@@ -269,11 +270,11 @@ func (n *NIC) run() {
 	n.running.Go(func() { n.watchStrays(ctx) })
 }
 
-// closeWait bounds how long Close waits for the resets of its flows to leave.
+// closeWait limits how long Close waits until the resets of its flows have been sent.
 const closeWait = time.Second
 
 // Close resets every connection, and removes everything from the interface that is not
-// pinned. It may be called twice.
+// pinned. Close may be called twice.
 func (n *NIC) Close() error {
 	n.mu.Lock()
 	if n.closed {
@@ -304,8 +305,8 @@ func (n *NIC) Close() error {
 	return err
 }
 
-// dissolveAll removes what is left of the flows when no engine runs any more. The
-// program still steers, so that no segment reaches the placeholders.
+// dissolveAll removes the remaining flows when no engine runs any more. The program
+// still steers, so that no segment reaches the placeholders.
 func (n *NIC) dissolveAll() error {
 	n.reapAll()
 	var errs []error

@@ -7,24 +7,24 @@ import (
 )
 
 // A take-over asks the peer for a segment. The answers to many take-overs at once must
-// find room in the ring between the driver and the program, which has 256 places on a
-// veth. Answers without room are lost, and Linux answers the same connection again only
-// after 500 ms. So no more than unheardMost take-overs wait for an answer at a time,
-// each for unheardLong at most. A take-over whose peer is slower goes on waiting
-// without a turn.
+// fit into the ring between the driver and the program, which has 256 places on a veth.
+// Answers without room are lost, and Linux answers the same connection again only after
+// 500 ms. At most unheardMost take-overs therefore wait for an answer at a time, each
+// for unheardLong at most. A take-over whose peer is slower continues to wait without a
+// turn.
 const (
 	unheardMost = 128
 	unheardLong = 10 * time.Millisecond
 )
 
-// pace gives take-overs their turns to ask, in their order of arrival. It is safe for
-// concurrent use.
+// pace limits how many take-overs ask their peers at a time. They get their turns in
+// order of arrival. It is safe for concurrent use.
 type pace struct{ turns chan struct{} }
 
 func newPace(most int) *pace { return &pace{turns: make(chan struct{}, most)} }
 
-// enter waits for a turn, or returns ctx's error. leave ends the turn, and may be
-// called by any goroutine, any number of times.
+// enter waits for a turn, or returns ctx's error. leave ends the turn. Any goroutine
+// may call leave any number of times.
 func (p *pace) enter(ctx context.Context) (leave func(), err error) {
 	select {
 	case p.turns <- struct{}{}:

@@ -7,31 +7,31 @@ import (
 	"github.com/stag-rdma/stag/offload/stream"
 )
 
-// Partial says what happens to a segment whose TCP checksum field holds only the sum of
-// the pseudo-header: the sender's kernel left the rest to a device, and no device has
-// computed it. A kernel sends such segments over veth unless its transmit checksum
-// offload is off.
+// Partial says whether a segment is accepted whose TCP checksum field holds only the
+// sum of the pseudo-header. The sender's kernel left the rest to a device, and no
+// device has computed it. A kernel sends such segments over veth unless its transmit
+// checksum offload is off.
 type Partial uint8
 
 const (
-	// PartialOnVeth accepts such segments on a veth, and refuses them on every
-	// other interface.
+	// PartialOnVeth accepts such segments on a veth and refuses them on every other
+	// interface.
 	//
-	// A veth hands over a sender's memory: no wire, and no device, lies between
-	// the two ends, so nothing can have changed the octets. Linux itself takes
-	// such a packet for verified (CHECKSUM_PARTIAL). A packet that a bridge
-	// brings from a wire to the veth carries a whole checksum, or is one whose
-	// checksum the kernel has verified before it joined it with others. Damage
-	// on the wire passes only if it leaves exactly the pseudo-header's sum in
-	// the field: one time in 65536, as often as damage passes a whole checksum.
-	// The CRC of MPA, where it is in use, protects the payload in any case.
+	// A veth hands over a sender's memory. No wire and no device lies between the two
+	// ends, so that nothing can have changed the octets. Linux itself takes such a
+	// packet for verified (CHECKSUM_PARTIAL). A bridge can bring a packet from a wire
+	// to the veth. Such a packet has a whole checksum, or the kernel has verified its
+	// checksum before it joined the packet with others. Damage on the wire passes only
+	// if it leaves exactly the pseudo-header's sum in the field: one time in 65536, as
+	// often as damage passes a whole checksum. The CRC of MPA, where it is in use,
+	// protects the payload in any case.
 	//
-	// Departs from RFC 9293 §3.1, which has every checksum verified.
+	// Departs from RFC 9293 §3.1, which requires that every checksum is verified.
 	PartialOnVeth Partial = iota
-	// PartialAccepted accepts them on every interface. The payload is then
-	// protected by the CRC of MPA only.
+	// PartialAccepted accepts such segments on every interface. The CRC of MPA is then
+	// the only protection of the payload.
 	PartialAccepted
-	// PartialRefused accepts them nowhere.
+	// PartialRefused refuses such segments on every interface.
 	PartialRefused
 )
 
@@ -42,10 +42,10 @@ func (p Partial) accepts(driver string) bool {
 }
 
 // unsummed returns the error that ends a connection whose peer sends only segments that
-// are refused for their checksum.
+// are refused for their checksum. It returns nil if such segments are accepted.
 func (n *NIC) unsummed() error {
 	if n.cfg.Partial.accepts(n.link.Driver) {
-		return nil // none is refused
+		return nil // no such segment is refused
 	}
 	return fmt.Errorf("%w: %s", stream.ErrUnsummed, n.net.ChecksumFix(n.link))
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/stag-rdma/stag/offload/engine"
 )
 
-// Path is how packets get between the interface and the engines.
+// Path describes how packets get between the interface and the engines.
 type Path struct {
-	Driver string      // of the interface
-	XDP    loader.Mode // where the steering program runs
-	Memory afxdp.Mode  // whether the kernel copies
+	Driver string      // driver of the interface
+	XDP    loader.Mode // mode of the steering program
+	Memory afxdp.Mode  // mode of the sockets: zero copy or copy
 	Queues int
 	// Instance is the name of the instance whose program was adopted. It is "" if the
 	// program is the process's own.
@@ -35,7 +35,7 @@ func (p Path) String() string {
 	return s
 }
 
-// Path returns what Open has found.
+// Path returns the Path that Open has found.
 func (n *NIC) Path() Path {
 	info := n.queues[0].Info()
 	instance := n.steer.Instance()
@@ -49,14 +49,14 @@ func (n *NIC) Path() Path {
 	}
 }
 
-// PortStats reads what the sockets have counted, by queue.
+// PortStats returns the counters of the sockets, by queue.
 func (n *NIC) PortStats(ctx context.Context) ([]afxdp.Stats, error) {
 	all := make([]afxdp.Stats, len(n.queues))
 	for i, q := range n.queues {
 		var failed error
 		err := n.engines[i].Between(ctx, func() { all[i], failed = q.Stats() })
 		if err != nil {
-			return nil, err // failed and all may still be written to
+			return nil, err // failed and all are not valid: the engines may still write to them
 		}
 		if failed != nil {
 			return nil, failed

@@ -15,8 +15,8 @@ import (
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
-// endQueue carries the engines' reports of ended flows to the reaper. Adding never
-// blocks: an engine adds between two steps.
+// endQueue carries the engines' reports of ended flows to the reaper. Adding never blocks, because an engine adds
+// between two steps.
 type endQueue struct {
 	mu    sync.Mutex
 	list  []engine.End
@@ -48,7 +48,7 @@ func (n *NIC) reap(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			n.reapAll() // the flows that ended last
+			n.reapAll() // remove the flows that ended last
 			return
 		case <-n.ends.ready:
 			n.reapAll()
@@ -64,8 +64,7 @@ func (n *NIC) reapAll() {
 	}
 }
 
-// ended reports the end to a flow's owner, and removes the flow's last traces when the
-// 4-tuple is free.
+// ended reports the end to the owner of a flow. It removes the flow when its 4-tuple is free.
 func (n *NIC) ended(f *Flow, end engine.End) {
 	if end.Stats != (tcp.Stats{}) {
 		f.final = &end.Stats
@@ -74,7 +73,7 @@ func (n *NIC) ended(f *Flow, end engine.End) {
 	if !end.Gone && !f.accepted {
 		return
 	}
-	n.lookForStrays(f, time.Now()) // the last time
+	n.lookForStrays(f, time.Now()) // count the strays for the last time
 	if !end.Gone {
 		if err := f.hold.Close(); err != nil {
 			n.log.Error("placeholder not closed", "key", f.key, "err", err)
@@ -89,8 +88,8 @@ func (n *NIC) ended(f *Flow, end engine.End) {
 	n.log.Info("flow ended", "flow", f.id, "key", f.key, "err", f.err)
 }
 
-// clearAway removes the last traces of a flow that has ended. A move would leave new ones meanwhile: it waits, and
-// then finds that the NIC does not have the flow any more.
+// clearAway removes a flow that has ended. A Move at the same time would add new entries. It waits, and then finds
+// that the NIC does not have the flow any more.
 func (n *NIC) clearAway(f *Flow) {
 	f.moving.Lock()
 	defer f.moving.Unlock()
@@ -98,15 +97,14 @@ func (n *NIC) clearAway(f *Flow) {
 		n.log.Error("flow not cleared away", "key", f.key, "err", err)
 	}
 	n.forget(f.id, nil)
-	n.drop(f) // last: a caller that sees it gone finds room for another
+	n.drop(f) // comes last, so that a caller that no longer sees the flow finds room for another
 }
 
-// tryAgain is how soon reserve looks again for the room of a flow in TIME-WAIT, if
-// there is no token in freed.
+// tryAgain is how soon reserve looks again for the room of a flow in TIME-WAIT if freed contains no token.
 const tryAgain = 5 * time.Millisecond
 
-// reserve takes a flow id. If none is free, flows in TIME-WAIT make room, the oldest
-// first. It fails with engine.ErrFlowsFull if all flows are open.
+// reserve takes a flow id. If no id is free, it ends flows in TIME-WAIT, the oldest first. If all flows are open,
+// reserve fails with engine.ErrFlowsFull.
 func (n *NIC) reserve(ctx context.Context, key bpf.FlowKey) (engine.FlowID, error) {
 	for {
 		id, err := n.newID(key)
@@ -117,8 +115,9 @@ func (n *NIC) reserve(ctx context.Context, key bpf.FlowKey) (engine.FlowID, erro
 	}
 }
 
-// enter does what insert does. If the map of flows is full, flows in TIME-WAIT make room, the oldest first. They may be
-// flows of any interface: each map has the flows of all. It fails with loader.ErrFlowsFull if there are none.
+// enter is insert for a map of flows that may be full. If it is full, enter ends flows in TIME-WAIT, the oldest
+// first. They may be flows of any interface, because each map has the flows of all interfaces. If there are none,
+// enter fails with loader.ErrFlowsFull.
 func (n *NIC) enter(ctx context.Context, key bpf.FlowKey, f bpf.Flow) error {
 	for {
 		err := n.insert(key, f)
@@ -132,7 +131,7 @@ func (n *NIC) enter(ctx context.Context, key bpf.FlowKey, f bpf.Flow) error {
 // waitForRoom waits until a flow in TIME-WAIT may have made room.
 func (n *NIC) waitForRoom() {
 	select {
-	case <-n.freed: // perhaps another take-over's id, and perhaps for another take-over
+	case <-n.freed: // the token may be for another id, and another take-over may use that id
 	case <-time.After(tryAgain):
 	}
 }
@@ -151,14 +150,14 @@ func (n *NIC) newID(key bpf.FlowKey) (engine.FlowID, error) {
 	return id, err
 }
 
-// shortenTimeWait ends the flow in TIME-WAIT that has the shortest time left, of all
-// engines of the interfaces, and reports whether there was one.
+// shortenTimeWait ends the flow in TIME-WAIT with the shortest time left, of all engines of the interfaces. It
+// reports whether there was one.
 func shortenTimeWait(ctx context.Context, nics ...*NIC) bool {
 	var oldest *engine.Engine
 	first := clock.Never
 	for _, n := range nics {
 		for _, e := range n.engines {
-			if at, _ := e.OldestTimeWait(ctx); at != clock.Never && (oldest == nil || at.Before(first)) { // a stopped engine has none
+			if at, _ := e.OldestTimeWait(ctx); at != clock.Never && (oldest == nil || at.Before(first)) { // a stopped engine has no flow in TIME-WAIT
 				oldest, first = e, at
 			}
 		}

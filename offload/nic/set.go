@@ -14,7 +14,7 @@ import (
 )
 
 // set is the state that the interfaces of one adapter share: the memory of all frames,
-// the directory of flows, and the numbering of lanes.
+// the directory of flows, and the numbers of lanes.
 type set struct {
 	nics  []*NIC
 	maps  []*flowMap
@@ -22,7 +22,7 @@ type set struct {
 	arena *afxdp.Arena
 }
 
-// Open makes one interface ready to take connections over: see OpenAll.
+// Open makes one interface ready to take connections over, as OpenAll does.
 func Open(cfg Config) (*NIC, error) {
 	all, err := OpenAll(cfg)
 	if err != nil {
@@ -32,17 +32,17 @@ func Open(cfg Config) (*NIC, error) {
 }
 
 // OpenAll makes the interfaces of one adapter ready to take connections over. They
-// belong to the network namespace of the calling thread, and stay bound to it. It
+// belong to the network namespace of the calling thread, and stay bound to it. OpenAll
 // needs CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, and CAP_IPC_LOCK or enough memlock.
 //
 // A segment reaches its connection through any of the interfaces. All interfaces have
 // frames of one size.
 //
-// A program of `stag load` is adopted, and stays when the NIC is closed. Anything else
-// on an interface is left alone: a foreign XDP program, or a queue that another process
-// owns, is an error of package loader or afxdp.
+// OpenAll adopts a program of `stag load`, which stays when the NIC is closed. It does
+// not touch anything else on an interface. A foreign XDP program, or a queue that
+// another process owns, is an error of package loader or afxdp.
 //
-// The caller closes each NIC.
+// The caller must close each NIC.
 func OpenAll(cfgs ...Config) ([]*NIC, error) {
 	s := &set{}
 	for i, cfg := range cfgs {
@@ -67,7 +67,8 @@ func OpenAll(cfgs ...Config) ([]*NIC, error) {
 	return s.nics, nil
 }
 
-// open does step by step what all interfaces need. An error concerns the interface at.
+// open prepares all interfaces step by step. If it fails, at is the interface that the
+// error concerns.
 func (s *set) open() (at *NIC, err error) {
 	for _, step := range []func(*NIC) error{
 		(*NIC).find, (*NIC).checkQueues, (*NIC).checkTags, (*NIC).count, (*NIC).claim, (*NIC).attach, (*NIC).share,
@@ -93,8 +94,8 @@ func (n *NIC) count() error {
 	return nil
 }
 
-// with returns the program whose map of flows a private program of n shares: that of
-// the first interface. It returns nil if there is none.
+// with returns the program whose map of flows a private program of n shares. It is the
+// program of the first interface. with returns nil if there is none.
 func (n *NIC) with() *loader.Steering {
 	if n.number == 0 {
 		return nil
@@ -102,7 +103,7 @@ func (n *NIC) with() *loader.Steering {
 	return n.set.nics[0].steer
 }
 
-// room returns how many flows all interfaces of the set together may have.
+// room returns how many flows all interfaces of the set may have together.
 func (s *set) room() (flows int) {
 	for _, n := range s.nics {
 		flows += cmp.Or(n.cfg.MaxFlows, defaultFlows)
@@ -137,12 +138,12 @@ func (n *NIC) share() (err error) {
 // flowMap is a map of flows with its map of lanes. A set has more than one if its
 // interfaces are loaded as several instances.
 type flowMap struct {
-	nics  []*NIC        // those through whose programs the map is reached
+	nics  []*NIC        // interfaces through whose programs the map is reached
 	lanes *loader.Lanes // slots of the set's lanes
 }
 
-// findMaps finds the maps of flows, and reserves slots for all lanes in each of them.
-// Slots that get no socket are free again when last is closed.
+// findMaps finds the maps of flows. It reserves slots for all lanes in each map. Slots
+// that get no socket become free again when last is closed.
 func (s *set) findMaps(last *NIC) (err error) {
 	for _, n := range s.nics {
 		if m := s.mapOf(n); m != nil {
@@ -168,7 +169,8 @@ func (s *set) findMaps(last *NIC) (err error) {
 	return nil
 }
 
-// mapOf returns the map of flows that n's program reads, nil if it is not known yet.
+// mapOf returns the map of flows that the program of n reads. It returns nil if the map
+// is not known yet.
 func (s *set) mapOf(n *NIC) *flowMap {
 	for _, m := range s.maps {
 		if m.nics[0].steer.SharesFlows(n.steer) {
@@ -178,9 +180,10 @@ func (s *set) mapOf(n *NIC) *flowMap {
 	return nil
 }
 
-// reach calls do with a program that n reaches the map by: its own or, if n does not have
-// the map, that of an interface that is open. If none is open, no program of the set uses
-// the map any more, and there is nothing to do.
+// reach calls do with a program through which n accesses the map. It is n's own program.
+// If n does not have the map, it is the program of an open interface that has it. If no
+// such interface is open, no program of the set uses the map any more, and reach does
+// nothing.
 func (m *flowMap) reach(n *NIC, do func(*loader.Steering) error) error {
 	if m == n.maps[0] {
 		return do(n.steer)
@@ -194,7 +197,7 @@ func (m *flowMap) reach(n *NIC, do func(*loader.Steering) error) error {
 }
 
 // whileSteering calls do with n's program, unless n is closed. Close waits for do, so that
-// leaveMaps sees what do has entered.
+// leaveMaps finds the entries that do has made.
 func (n *NIC) whileSteering(do func(*loader.Steering) error) (open bool, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -204,8 +207,8 @@ func (n *NIC) whileSteering(do func(*loader.Steering) error) (open bool, err err
 	return true, do(n.steer)
 }
 
-// entry returns f, whose owner is a lane, as it is in this map: there the owner is a
-// slot of the map of lanes.
+// entry returns f in the form for this map. The owner of f is a lane. In the map, the
+// owner is a slot of the map of lanes.
 func (m *flowMap) entry(f bpf.Flow) bpf.Flow {
 	f.Owner = m.lanes.Slot(f.Owner)
 	return f
@@ -226,9 +229,8 @@ func (n *NIC) join() error {
 	return engine.Join(all...)
 }
 
-// insert enters a flow in every map of flows. A map of another instance may have no
-// room: then segments that arrive at that instance's interface do not reach the
-// connection.
+// insert enters a flow in every map of flows. If a map of another instance has no room,
+// segments that arrive at that instance's interface do not reach the connection.
 func (n *NIC) insert(key bpf.FlowKey, f bpf.Flow) error {
 	f.Program = n.steer.ProgID()
 	for i, m := range n.maps {
@@ -253,13 +255,13 @@ func (n *NIC) update(key bpf.FlowKey, f bpf.Flow) error {
 	return n.eachMap(func(m *flowMap, s *loader.Steering) error { return s.Update(key, m.entry(f)) })
 }
 
-// remove takes a flow out of every map of flows.
+// remove removes a flow from every map of flows.
 func (n *NIC) remove(key bpf.FlowKey) error {
 	return n.eachMap(func(_ *flowMap, s *loader.Steering) error { return s.Delete(key) })
 }
 
-// eachMap calls do for n's own map of flows, and then for the others. Another map may not
-// have had room for the flow: that is no error.
+// eachMap calls do for n's own map of flows, and then for the others. If another map has
+// had no room for the flow, that is no error.
 func (n *NIC) eachMap(do func(*flowMap, *loader.Steering) error) error {
 	var errs []error
 	for i, m := range n.maps {
@@ -271,9 +273,9 @@ func (n *NIC) eachMap(do func(*flowMap, *loader.Steering) error) error {
 	return errors.Join(errs...)
 }
 
-// leaveMaps removes the flows of the set's other interfaces from n's map of flows when n
-// is closed, unless another open interface of the set has the map: that one removes them
-// later. Flows of another set are its own.
+// leaveMaps removes the flows of the set's other interfaces from n's map of flows when
+// n is closed. If another open interface of the set has the map, leaveMaps does
+// nothing, because that interface removes the flows later. Flows of another set stay.
 func (n *NIC) leaveMaps() error {
 	var programs []uint32
 	for _, other := range n.set.nics {

@@ -6,32 +6,32 @@ import (
 	"time"
 )
 
-// A take-over has seen that segments of the connection pass the program. Later they may
-// take another way, and reach the placeholder, which drops them. Then the connection
-// receives nothing, and only the placeholder shows why.
+// A take-over has seen that segments of the connection pass the program. Later the
+// segments may take another way and reach the placeholder, which drops them. The
+// connection then receives nothing, and only the placeholder shows why.
 
 const (
 	// strayEvery is how often placeholders are read.
 	strayEvery = time.Second
-	// strayLines is how many flows the log names in strayPeriod.
+	// strayLines is how many flows the log names in one strayPeriod.
 	strayLines  = 10
 	strayPeriod = time.Minute
 )
 
 // strays counts the segments that placeholders have dropped.
 type strays struct {
-	mu    sync.Mutex // guards what follows, and every Flow's strays
+	mu    sync.Mutex // guards the fields below, and the field strays of every Flow
 	total uint64
-	lines int       // lines that the log may still have until renew
-	renew time.Time // then it may have strayLines again
+	lines int       // lines that may still be logged until renew
+	renew time.Time // when strayLines more lines may be logged
 }
 
-// Counters count since the interface was opened.
+// Counters holds the counts since the interface was opened.
 type Counters struct {
 	Strays uint64 // segments of taken-over connections that bypassed the XDP program, reached the kernel, and were dropped
 }
 
-// Counters returns the counters as of the last second.
+// Counters returns the counters. They are at most a second old.
 func (n *NIC) Counters() Counters {
 	n.strays.mu.Lock()
 	defer n.strays.mu.Unlock()
@@ -55,7 +55,7 @@ func (n *NIC) watchStrays(ctx context.Context) {
 }
 
 // lookForStrays reads one placeholder. It logs the first strays of a flow, unless too
-// many flows have some.
+// many flows have strays.
 func (n *NIC) lookForStrays(f *Flow, now time.Time) {
 	s := &n.strays
 	s.mu.Lock()

@@ -19,49 +19,50 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// ErrOtherInterface is returned for a connection whose packets leave through
-// another interface than the NIC's.
+// ErrOtherInterface is returned for a connection whose packets leave through an
+// interface other than the NIC's.
 var ErrOtherInterface = errors.New("not this interface's connection")
 
 // errNotTaken ends a flow that was not installed. The flow has no upper layer, so that
-// no caller sees the error.
+// no caller gets this error.
 var errNotTaken = errors.New("not taken over")
 
 // AnyQueue leaves the choice of a queue to Take.
 const AnyQueue = -1
 
-// Options are the options of Take. The zero value is not useful: start from
+// Options are the options of Take. The zero value is not useful. Start from
 // DefaultOptions.
 type Options struct {
 	// Kind is the kind of the upper layer in the flow entry.
 	Kind bpf.Kind
-	// Queue is the queue whose engine gets the flow, unless segments have
-	// arrived at another one; AnyQueue for the least loaded.
+	// Queue is the queue whose engine gets the flow. AnyQueue means the engine with the
+	// fewest flows. If segments have arrived at another queue, the engine of that queue
+	// gets the flow.
 	Queue int
-	// Parked, if set, runs when the peer's segments do not reach the kernel any more
-	// and are kept for the engine, and before the connection's state is read. The
-	// kernel sends what Parked writes to the connection, and the engine gets the
-	// answer, however fast it comes. An error of Parked ends the take-over.
+	// Parked, if set, runs when the peer's segments no longer reach the kernel and are
+	// kept for the engine. The connection's state is read after Parked. The kernel
+	// sends the octets that Parked writes to the connection. The engine gets the
+	// answer, however fast it comes. If Parked fails, the take-over fails.
 	Parked func() error
 	// Accepted says that a listener has accepted the connection. The kernel never
-	// chooses the port of a listener for a connection of its own, so that no socket of
-	// the kernel need hold the addresses and ports in TIME-WAIT. That saves a
-	// descriptor for each flow there.
+	// chooses the port of a listener for a connection of its own. In TIME-WAIT no
+	// socket of the kernel need therefore hold the addresses and ports, which saves a
+	// descriptor for each such flow.
 	Accepted bool
 	// Moved, if set, is called after each move of the connection to another engine. Moved
 	// must not call the flow.
 	Moved func()
-	// Inject makes the take-over fail at a step: for tests.
+	// Inject makes the take-over fail at a step. Only tests use it.
 	Inject func(handoff.Step) error
 }
 
 // DefaultOptions are for an upper layer of octets, at any queue.
 var DefaultOptions = Options{Kind: bpf.KindBytes, Queue: AnyQueue}
 
-// Take moves the established connection c from the kernel to this interface's engines,
-// where ulp uses it from then on. On success c has been closed, without notice to the
-// peer. On error c is still the kernel's, unless the error is a *handoff.LostError. The
-// caller must not use c meanwhile.
+// Take moves the established connection c from the kernel to this interface's engines.
+// From then on ulp uses the connection there. On success Take has closed c, without
+// notice to the peer. On error c still belongs to the kernel, unless the error is a
+// *handoff.LostError. The caller must not use c meanwhile.
 func (n *NIC) Take(ctx context.Context, c syscall.Conn, ulp stream.ULP, o Options) (*Flow, error) {
 	sock, err := handoff.OpenWith(c, n.diag)
 	if err != nil {
@@ -70,7 +71,7 @@ func (n *NIC) Take(ctx context.Context, c syscall.Conn, ulp stream.ULP, o Option
 	defer sock.Close()
 	sock.Inject(o.Inject)
 	sock.Limit(n.MSS(!sock.Tuple().Remote.Addr().Is4()))
-	if err := context.Cause(n.life); err != nil { // ErrClosed, or why the interface is lost
+	if err := context.Cause(n.life); err != nil { // ErrClosed, or the reason why the interface is lost
 		return nil, err
 	}
 	ctx, stop := n.whileOpen(ctx)
@@ -85,15 +86,15 @@ func (n *NIC) Take(ctx context.Context, c syscall.Conn, ulp stream.ULP, o Option
 		return nil, err
 	}
 	if closer, ok := c.(io.Closer); ok {
-		closer.Close() // closes only a descriptor: the socket is the placeholder now
+		closer.Close() // closes only a descriptor, because the socket is the placeholder now
 	}
 	n.log.Info("flow taken over", "flow", t.flow.id, "key", t.flow.key, "queue", t.flow.Engine().Queue(), "held", t.flow.stall,
 		"unread", t.flow.inherited.Unread, "queued", t.flow.inherited.Queued)
 	return t.flow, nil
 }
 
-// whileOpen returns a context that ends with ctx or, with ErrClosed, as soon as the NIC
-// is being closed: then a connection that is still the kernel's stays there.
+// whileOpen returns a context that ends with ctx. It also ends, with ErrClosed, when
+// Close begins. A connection that still belongs to the kernel then stays there.
 func (n *NIC) whileOpen(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(n.life, func() { cancel(context.Cause(n.life)) })
@@ -102,21 +103,21 @@ func (n *NIC) whileOpen(ctx context.Context) (context.Context, func()) {
 
 // takeover is one take-over in progress. It implements handoff.Steps.
 type takeover struct {
-	ctx   context.Context // never ends: an effect on some engines only would be worse
+	ctx   context.Context // never ends, because an effect on only some engines would be worse than a late error
 	nic   *NIC
 	flow  *Flow
-	ulp   stream.ULP // not in the Flow, so that little is left of a flow in TIME-WAIT
+	ulp   stream.ULP // not in the Flow, so that a flow in TIME-WAIT takes little memory
 	opts  Options
 	tuple handoff.Tuple
 	began time.Time
 
-	asked func()        // ends the turn to ask the peer
+	asked func()        // ends the take-over's turn to ask the peer
 	heard chan struct{} // closed when a segment has arrived at any engine
-	once  sync.Once     // for that
+	once  sync.Once     // closes heard
 }
 
-// prepare finds the way to the peer, which must lead through this interface, and
-// keeps it until the flow leaves it.
+// prepare finds the way to the peer, which must lead through this interface. The flow
+// keeps the way until it leaves it.
 func (n *NIC) prepare(ctx context.Context, sock *handoff.Socket, ulp stream.ULP, o Options) (*takeover, error) {
 	if o.Queue >= len(n.engines) {
 		return nil, fmt.Errorf("queue %d: %s has %d", o.Queue, n.link.Name, len(n.engines))
@@ -143,7 +144,8 @@ func (n *NIC) prepare(ctx context.Context, sock *handoff.Socket, ulp stream.ULP,
 	return &takeover{ctx: context.WithoutCancel(ctx), nic: n, flow: f, ulp: ulp, opts: o, tuple: tuple, asked: asked, heard: make(chan struct{})}, nil
 }
 
-// query returns what the kernel's route for a connection's packets depends on.
+// query returns the inputs to the kernel's choice of the route of a connection's
+// packets.
 func query(t handoff.Tuple, r handoff.Routing) loader.Query {
 	dst := t.Remote.Addr()
 	if t.Scope != 0 {
@@ -152,8 +154,8 @@ func query(t handoff.Tuple, r handoff.Routing) loader.Query {
 	return loader.Query{Dst: dst, Src: t.Local.Addr(), Mark: r.Mark, Device: r.Device}
 }
 
-// Park implements handoff.Steps: every engine learns of the flow, then the
-// program steers its segments.
+// Park implements handoff.Steps. First every engine learns of the flow. Then the
+// program steers the flow's segments.
 func (t *takeover) Park() error {
 	n, f := t.nic, t.flow
 	if n.isClosed() {
@@ -175,7 +177,7 @@ func (t *takeover) Park() error {
 		t.forget()
 		return err
 	}
-	time.AfterFunc(unheardLong, t.asked) // whatever the peer does
+	time.AfterFunc(unheardLong, t.asked) // ends the turn even without an answer
 	if t.opts.Parked == nil {
 		return nil
 	}
@@ -186,7 +188,7 @@ func (t *takeover) Park() error {
 	return nil
 }
 
-// hear is called by an engine that has got a segment of the flow.
+// hear is the callback of an engine that has received a segment of the flow.
 func (t *takeover) hear() {
 	t.once.Do(func() { close(t.heard) })
 	t.asked()
@@ -204,15 +206,15 @@ func (t *takeover) Unpark() {
 	t.nic.log.Debug("take-over: given up, segments go to the kernel again", "flow", t.flow.id, "key", t.flow.key)
 }
 
-// forget takes the flow out of every engine and of the directory.
+// forget removes the flow from every engine and from the directory.
 func (t *takeover) forget() {
 	t.nic.forget(t.flow.id, errNotTaken)
 }
 
-// forget makes every engine forget a flow, and frees its id.
+// forget makes every engine forget a flow. Then it frees the id.
 func (n *NIC) forget(id engine.FlowID, err error) {
 	for _, e := range n.engines {
-		e.Remove(context.Background(), id, err) // a stopped engine has forgotten everything
+		e.Remove(context.Background(), id, err) // an error means that the engine has stopped, and has forgotten all flows
 	}
 	n.set.dir.Free(id)
 	n.mu.Lock()
@@ -220,11 +222,11 @@ func (n *NIC) forget(id engine.FlowID, err error) {
 	n.mu.Unlock()
 }
 
-// Install implements handoff.Steps: the engine where the segments arrive gets the
-// connection, and the others send it the segments that they hold.
+// Install implements handoff.Steps. The engine where the segments arrive gets the
+// connection. The other engines send it the segments that they hold.
 func (t *takeover) Install(st tcp.State, p *handoff.Placeholder) error {
 	n, f := t.nic, t.flow
-	f.moving.Lock() // the NIC has the flow before all engines are ready for a move
+	f.moving.Lock() // no Move may begin before all engines know the flow
 	defer f.moving.Unlock()
 	heading := n.hops.now(f)
 	head, err := t.headers(p, heading)
@@ -248,7 +250,7 @@ func (t *takeover) Install(st tcp.State, p *handoff.Placeholder) error {
 		return err
 	}
 	if st.MTU > heading.MTU {
-		heading.MTU = 0 // the interface's MTU has become smaller, and the engine must hear of it
+		heading.MTU = 0 // the interface's MTU has become smaller, so that the engine must get it with the next heading
 	}
 	n.hops.installed(t.ctx, f, heading)
 	f.stall = time.Since(t.began)
@@ -261,13 +263,13 @@ func (t *takeover) Install(st tcp.State, p *handoff.Placeholder) error {
 	if err := n.update(f.key, f.entry(bpf.Live, at)); err != nil {
 		n.log.Error("flow entry not updated", "key", f.key, "err", err)
 	}
-	n.log.Debug("take-over: state installed", "flow", f.id, "key", f.key, // only now: a log can take its time
+	n.log.Debug("take-over: state installed", "flow", f.id, "key", f.key, // logged at the end, because a log call can take long
 		"snd_una", uint32(st.SndUna), "snd_nxt", uint32(st.SndNxt), "rcv_nxt", uint32(st.RcvNxt), "mss", st.MSS, "unacked", f.inherited.Unacked)
 	return nil
 }
 
-// choose picks the engine: where most segments arrived, else the one that was
-// named, else the one with the fewest flows.
+// choose returns the engine for the flow. It is the one where most segments arrived. If
+// none arrived, it is the one in Options.Queue, or the one with the fewest flows.
 func (t *takeover) choose() (best *engine.Engine, err error) {
 	most := 0
 	for _, e := range t.nic.engines {

@@ -7,12 +7,12 @@ import (
 	"github.com/stag-rdma/stag/loader"
 )
 
-// refreshEvery is how often neighbours are refreshed where the kernel does not
-// do so by itself (before Linux 5.16).
+// refreshEvery is how often neighbours are refreshed if the kernel does not refresh
+// them itself (before Linux 5.16).
 const refreshEvery = 15 * time.Second
 
-// watch follows what happens to the interface and to the ways of its flows,
-// until the NIC is closed.
+// watch begins to follow changes of the interface and of its flows' ways, until the NIC
+// is closed.
 func (n *NIC) watch() error {
 	ctx, cancel := context.WithCancel(n.life)
 	events, err := loader.Watch(ctx)
@@ -21,7 +21,7 @@ func (n *NIC) watch() error {
 		return err
 	}
 	n.undo.Add(func() error { cancel(); return nil })
-	link, err := n.net.LinkAt(n.link.Index) // what changed before the watch began
+	link, err := n.net.LinkAt(n.link.Index) // read the changes from before the watch began
 	if err != nil {
 		return err
 	}
@@ -33,13 +33,13 @@ func (n *NIC) watch() error {
 	return nil
 }
 
-// watcher is the goroutine that reads the kernel's news. It waits for no answer from
-// the link, and leaves work that takes long to the surveyor.
+// watcher is the goroutine that reads the kernel's messages. It waits for no answer
+// from the link. It leaves work that takes long to the surveyor.
 type watcher struct {
 	*NIC
 	ctx        context.Context // ends when the NIC is closed
 	hasCarrier bool
-	others     map[int]bool // for interfaces beside ours: whether they run
+	others     map[int]bool // other interfaces, by index; true: the interface runs
 }
 
 // follow reads events until the channel is closed.
@@ -87,8 +87,8 @@ func (w *watcher) linkEvent(e loader.LinkEvent) {
 		w.carrier(e.Running)
 		return
 	}
-	// Routes through another interface come and go with it, and the kernel sends no
-	// news of them.
+	// Routes through another interface come and go with it. The kernel sends no message
+	// about these routes.
 	runs := e.Running && e.Up && !e.Gone
 	if was := w.others[e.Index]; was != runs {
 		w.hops.reroute(everywhere)
@@ -99,7 +99,7 @@ func (w *watcher) linkEvent(e loader.LinkEvent) {
 	}
 }
 
-// readLink reads the state of the link that lost events would have told.
+// readLink reads the state of the link, because events were lost.
 func (w *watcher) readLink() error {
 	l, err := w.net.LinkAt(w.link.Index)
 	if err != nil {
@@ -110,7 +110,7 @@ func (w *watcher) readLink() error {
 	return nil
 }
 
-// carrier passes on that the port has lost its carrier, or has it again.
+// carrier reports that the port has lost its carrier, or has it again.
 func (w *watcher) carrier(running bool) {
 	if running != w.hasCarrier && w.cfg.Carrier != nil {
 		w.cfg.Carrier(running)
