@@ -113,7 +113,7 @@ func (e *Engine) forward(id FlowID) {
 	f.heard = nil
 	e.replay(f)
 	if e.forget(f) {
-		e.passBell(int(id.Index()))
+		e.passDoorbell(int(id.Index()))
 	}
 }
 

@@ -109,11 +109,11 @@ func (e *Engine) lost(ctx context.Context, id FlowID, p Parted, err error) *End 
 	return &End{ID: id, Err: err, Gone: true, Stats: p.State.Moved.Stats}
 }
 
-// passBell rings for a flow that another engine owns. If the flow has no owner, or is
+// passDoorbell rings for a flow that another engine owns. If the flow has no owner, or is
 // parked here, its doorbell is served when the connection is installed.
-func (e *Engine) passBell(index int) {
+func (e *Engine) passDoorbell(index int) {
 	if at, ok := e.dir.ownerAt(index); ok && at != e.lane && int(at) < len(e.lanes.engines) {
-		e.lanes.engines[at].bells.ring(index)
+		e.lanes.engines[at].doorbells.ring(index)
 		e.wakeLater(at)
 	}
 }

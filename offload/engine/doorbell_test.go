@@ -14,7 +14,7 @@ import (
 // empties: after the last ring every flow has been seen.
 func TestDoorbellsLoseNothing(t *testing.T) {
 	const flows, rings = 5000, 20
-	e := &Engine{flows: make([]*flow, flows), bells: newDoorbells(flows)}
+	e := &Engine{flows: make([]*flow, flows), doorbells: newDoorbells(flows)}
 	served := make([]int, flows)
 	conn := new(tcp.Conn)
 	for i := range e.flows {
@@ -25,7 +25,7 @@ func TestDoorbellsLoseNothing(t *testing.T) {
 		wg.Go(func() {
 			for range rings {
 				for i := g; i < flows; i += 4 {
-					e.bells.ring(i)
+					e.doorbells.ring(i)
 				}
 			}
 		})
@@ -38,7 +38,7 @@ func TestDoorbellsLoseNothing(t *testing.T) {
 			over = true
 		default:
 		}
-		e.bells.empty(e)
+		e.doorbells.empty(e)
 		for _, f := range e.dirty {
 			f.dirty = false
 			served[f.id.Index()]++
@@ -50,7 +50,7 @@ func TestDoorbellsLoseNothing(t *testing.T) {
 			t.Fatalf("flow %d rang and was never served", i)
 		}
 	}
-	if e.bells.any() {
+	if e.doorbells.any() {
 		t.Error("a bell is still ringing")
 	}
 }
@@ -77,7 +77,7 @@ func TestBellRungDuringForward(t *testing.T) {
 			for range round % 64 { // at another moment in each round
 				begun.Load()
 			}
-			from.bells.ring(index)
+			from.doorbells.ring(index)
 			rung.Store(round + 1)
 		}
 	}()
@@ -90,8 +90,8 @@ func TestBellRungDuringForward(t *testing.T) {
 		for rung.Load() != round+1 {
 			runtime.Gosched()
 		}
-		from.bells.empty(from) // a bell that rang afterwards
-		if !owner.bells.clear(index) {
+		from.doorbells.empty(from) // a bell that rang afterwards
+		if !owner.doorbells.clear(index) {
 			t.Fatalf("round %d: the owner's doorbell does not ring", round)
 		}
 	}

@@ -98,7 +98,7 @@ func (e *Engine) forget(f *flow) (rung bool) {
 	e.unpark(f)
 	e.timers.set(f, clock.Never)
 	e.line.leave(f)
-	rung = e.bells.clear(int(f.id.Index()))
+	rung = e.doorbells.clear(int(f.id.Index()))
 	if e.tuples[f.key] == f {
 		delete(e.tuples, f.key)
 	}

@@ -106,10 +106,10 @@ type Engine struct {
 	ended atomic.Bool // every flow has ended, for good; set by the token's holder
 
 	// Any goroutine fills the fields that follow. The token's holder empties them.
-	mail  mail
-	bells doorbells
-	cmds  commands
-	taps  tap.List
+	mail      mail
+	doorbells doorbells
+	cmds      commands
+	taps      tap.List
 
 	token   atomic.Bool
 	visits  visits.Book
@@ -164,26 +164,26 @@ func New(p port.Port, dir *Directory, cfg Config) (*Engine, error) {
 	n := dir.Len()
 	cfg.TCP.Rings = tcp.NewRings()
 	return &Engine{
-		port:    p,
-		limits:  l,
-		queue:   l.Queue,
-		lane:    l.Lane,
-		lanes:   lanes{first: l.Lane, span: 1},
-		dir:     dir,
-		cfg:     cfg,
-		reader:  cfg.Table.Join(),
-		flows:   make([]*flow, n),
-		tuples:  make(map[bpf.FlowKey]*flow),
-		timers:  timers{heap: make([]*flow, 0, n)},
-		dirty:   make([]*flow, 0, n),
-		retry:   make([]*flow, 0, n),
-		line:    newLine(n),
-		flight:  newFlight(pool(l)),
-		batch:   make([]port.Frame, min(batchLen, l.RxFrames)),
-		frames:  newFrames(p, l),
-		ends:    make([]End, 0, n),
-		bells:   newDoorbells(n),
-		stopped: make(chan struct{}),
+		port:      p,
+		limits:    l,
+		queue:     l.Queue,
+		lane:      l.Lane,
+		lanes:     lanes{first: l.Lane, span: 1},
+		dir:       dir,
+		cfg:       cfg,
+		reader:    cfg.Table.Join(),
+		flows:     make([]*flow, n),
+		tuples:    make(map[bpf.FlowKey]*flow),
+		timers:    timers{heap: make([]*flow, 0, n)},
+		dirty:     make([]*flow, 0, n),
+		retry:     make([]*flow, 0, n),
+		line:      newLine(n),
+		flight:    newFlight(pool(l)),
+		batch:     make([]port.Frame, min(batchLen, l.RxFrames)),
+		frames:    newFrames(p, l),
+		ends:      make([]End, 0, n),
+		doorbells: newDoorbells(n),
+		stopped:   make(chan struct{}),
 	}, nil
 }
 
@@ -206,11 +206,11 @@ func (e *Engine) Step(now clock.Instant) (next clock.Instant) {
 	}
 
 	e.receive()
-	e.hearOut(now)
+	e.drainBeforeTimers(now)
 	if len(e.lanes.engines) != 0 {
 		e.takeMail()
 	}
-	e.bells.empty(e)
+	e.doorbells.empty(e)
 	for f := e.timers.expired(now); f != nil; f = e.timers.expired(now) {
 		e.mark(f)
 	}
@@ -238,10 +238,10 @@ func (e *Engine) Step(now clock.Instant) (next clock.Instant) {
 	return e.deadline()
 }
 
-// hearOut reads the receive ring when a timer is due: the frame that the timer waits
+// drainBeforeTimers reads the receive ring when a timer is due: the frame that the timer waits
 // for may already be there. It reads no more frames than the pool has, because a step
 // fills no frame twice: a flood delays timers by one ring, and no longer.
-func (e *Engine) hearOut(now clock.Instant) {
+func (e *Engine) drainBeforeTimers(now clock.Instant) {
 	begin := e.count.RxPackets
 	for e.timers.next().Due(now) && e.count.RxPackets-begin < uint64(e.limits.RxFrames) {
 		before := e.count.RxPackets
@@ -263,7 +263,7 @@ func (e *Engine) mark(f *flow) {
 func (e *Engine) rung(index int) {
 	f := e.flows[index]
 	if f == nil || f.conn == nil && !f.lingers {
-		e.passBell(index)
+		e.passDoorbell(index)
 		return
 	}
 	e.worked = true

@@ -21,9 +21,9 @@ type mail struct {
 	late atomic.Bool // the engine has ended, and a frame may have come since
 }
 
-// letter is a place of a passRing. turn is the position that may be filled next in this
+// passSlot is a place of a passRing. turn is the position that may be filled next in this
 // place, or that position plus 1 once the frame is in place.
-type letter struct {
+type passSlot struct {
 	turn  atomic.Uint64
 	frame port.Frame
 }
@@ -36,12 +36,12 @@ type passRing struct {
 	_     [56]byte      // the two ends live on different cache lines
 	head  uint64        // next position to take; owned by the taker
 	_     [56]byte
-	slots []letter // a power of two
+	slots []passSlot // a power of two
 }
 
 // init makes room for n frames, rounded up to a power of two.
 func (r *passRing) init(n int) {
-	r.slots = make([]letter, powerOfTwo(n))
+	r.slots = make([]passSlot, powerOfTwo(n))
 	for i := range r.slots {
 		r.slots[i].turn.Store(uint64(i))
 	}

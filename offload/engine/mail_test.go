@@ -126,7 +126,7 @@ func TestMailGrowsWithLanes(t *testing.T) {
 	of := func(lanes int) (octets uint64) {
 		engines, _ := joined(t, lanes, frames)
 		for _, e := range engines {
-			octets += uint64(len(e.mail.pass.slots))*uint64(reflect.TypeFor[letter]().Size()) + 8*uint64(len(e.mail.home.slots))
+			octets += uint64(len(e.mail.pass.slots))*uint64(reflect.TypeFor[passSlot]().Size()) + 8*uint64(len(e.mail.home.slots))
 		}
 		return octets
 	}

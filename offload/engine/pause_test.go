@@ -11,11 +11,11 @@ import (
 // restless is a port that notes how long it was to sleep.
 type restless struct {
 	port.Port
-	naps []time.Duration
+	sleeps []time.Duration
 }
 
 func (r *restless) SleepUntilWake(limit time.Duration) error {
-	r.naps = append(r.naps, limit)
+	r.sleeps = append(r.sleeps, limit)
 	return nil
 }
 
@@ -47,27 +47,27 @@ func TestPauseKeepsDeadlinesAndBells(t *testing.T) {
 		bell bool
 		want time.Duration // 0: no sleep
 	}{
-		{"nothing due", clock.Never, false, pause},
-		{"due later", now.Add(time.Second), false, pause},
-		{"due sooner", now.Add(pause / 4), false, pause / 4},
+		{"nothing due", clock.Never, false, shortSleep},
+		{"due later", now.Add(time.Second), false, shortSleep},
+		{"due sooner", now.Add(shortSleep / 4), false, shortSleep / 4},
 		{"due now", now, false, 0},
 		{"overdue", now.Add(-time.Second), false, 0},
 		{"a bell rang silently", clock.Never, true, 0},
 	} {
 		p := new(restless)
-		e := &Engine{port: p, rest: rest{next: c.next}, bells: newDoorbells(64)}
+		e := &Engine{port: p, rest: rest{next: c.next}, doorbells: newDoorbells(64)}
 		if c.bell {
-			e.bells.ring(5)
+			e.doorbells.ring(5)
 		}
-		if err := e.pause(now); err != nil {
+		if err := e.sleepShortly(now); err != nil {
 			t.Fatal(err)
 		}
 		got := time.Duration(0)
-		if len(p.naps) != 0 {
-			got = p.naps[0]
+		if len(p.sleeps) != 0 {
+			got = p.sleeps[0]
 		}
-		if got != c.want || len(p.naps) > 1 {
-			t.Errorf("%s: naps %v, want %v", c.name, p.naps, c.want)
+		if got != c.want || len(p.sleeps) > 1 {
+			t.Errorf("%s: sleeps %v, want %v", c.name, p.sleeps, c.want)
 		}
 	}
 }

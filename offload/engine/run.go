@@ -110,8 +110,8 @@ func (e *Engine) loop(ctx context.Context) error {
 	for ctx.Err() == nil {
 		now := clock.Now()
 		next, ok := e.Progress(now)
-		if nap := e.visits.MaySleep(now); nap != 0 {
-			if err := e.doze(now, nap); err != nil {
+		if sleep := e.visits.MaySleep(now); sleep != 0 {
+			if err := e.sleepUntilWake(now, sleep); err != nil {
 				return err
 			}
 			continue
@@ -129,20 +129,20 @@ func (e *Engine) loop(ctx context.Context) error {
 			continue
 		}
 		if e.streams() {
-			if err := e.pause(now); err != nil {
+			if err := e.sleepShortly(now); err != nil {
 				return err
 			}
 			yielded = false
 			continue
 		}
-		limit, err := e.lieDown(now)
+		limit, err := e.prepareSleep(now)
 		if err != nil {
 			return err
 		}
 		if limit == 0 {
 			continue
 		}
-		if !e.bells.any() { // one may have rung silently while this goroutine had the token
+		if !e.doorbells.any() { // one may have rung silently while this goroutine had the token
 			err = e.port.Sleep(limit)
 		}
 		if err != nil {
@@ -165,8 +165,8 @@ func yield() { _, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 // back and forth never cause a pause.
 // longer rest; a few messages back and forth never make it do so.
 const (
-	pause     = 20 * time.Microsecond // the kernel's timers add up to 50
-	streaming = 64                    // packets, both ways
+	shortSleep = 20 * time.Microsecond // the kernel's timers add up to 50
+	streaming  = 64                    // packets, both ways
 )
 
 // streams reports whether many packets have come and gone since the last call. Packets
@@ -180,22 +180,22 @@ func (e *Engine) streams() bool {
 	return moved-before >= streaming
 }
 
-// pause sleeps for a moment, or until the engine's next deadline. Wake ends the sleep
+// sleepShortly sleeps for a moment, or until the engine's next deadline. Wake ends the sleep
 // earlier.
-func (e *Engine) pause(now clock.Instant) error {
+func (e *Engine) sleepShortly(now clock.Instant) error {
 	e.acquire()
 	next := e.rest.next
 	e.token.Store(false)
-	limit := min(pause, until(now, clock.Sooner(next, now.Add(pause))))
-	if limit == 0 || e.bells.any() {
+	limit := min(shortSleep, until(now, clock.Sooner(next, now.Add(shortSleep))))
+	if limit == 0 || e.doorbells.any() {
 		return nil
 	}
 	return e.port.SleepUntilWake(limit)
 }
 
-// lieDown returns how long Run may sleep; 0 means not at all. From now on a goroutine
+// prepareSleep returns how long Run may sleep; 0 means not at all. From now on a goroutine
 // that makes the deadline earlier wakes Run.
-func (e *Engine) lieDown(now clock.Instant) (time.Duration, error) {
+func (e *Engine) prepareSleep(now clock.Instant) (time.Duration, error) {
 	e.acquire()
 	defer e.token.Store(false)
 	limit, err := e.port.Arm(until(now, e.rest.next))
@@ -231,10 +231,10 @@ func until(now, next clock.Instant) time.Duration {
 // operation if the doorbell is already rung. It wakes the engine's own goroutine if
 // that sleeps.
 func (e *Engine) Ring(id FlowID) {
-	if e.bells.ring(int(id.Index())) {
+	if e.doorbells.ring(int(id.Index())) {
 		e.port.Wake()
 	}
 }
 
 // RingSilently rings without waking the engine. The caller must call Visit next.
-func (e *Engine) RingSilently(id FlowID) { e.bells.ring(int(id.Index())) }
+func (e *Engine) RingSilently(id FlowID) { e.doorbells.ring(int(id.Index())) }

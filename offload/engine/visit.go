@@ -24,7 +24,7 @@ func (e *Engine) Visit(now clock.Instant) {
 		if _, ok := e.turn(now, false); !ok {
 			return // the token's holder looks at the doorbells after giving it back
 		}
-		if !e.bells.any() && !e.cmds.pending() {
+		if !e.doorbells.any() && !e.cmds.pending() {
 			return
 		}
 	}
@@ -44,15 +44,15 @@ func (e *Engine) Watch() {
 	}
 }
 
-// doze sleeps for limit, or until the engine's next deadline. Only Wake ends the sleep
+// sleepUntilWake sleeps for limit, or until the engine's next deadline. Only Wake ends the sleep
 // earlier.
-func (e *Engine) doze(now clock.Instant, limit time.Duration) (err error) {
+func (e *Engine) sleepUntilWake(now clock.Instant, limit time.Duration) (err error) {
 	e.acquire()
 	e.rest.alarm = clock.Sooner(e.rest.next, now.Add(limit))
 	limit = until(now, e.rest.alarm)
 	e.rest.asleep.Store(true)
 	e.token.Store(false)
-	if e.visits.BeginSleep() && !e.bells.any() {
+	if e.visits.BeginSleep() && !e.doorbells.any() {
 		err = e.port.SleepUntilWake(limit)
 	}
 	e.visits.EndSleep()
