@@ -7,18 +7,19 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// AddTap gives r every packet that this engine receives at its port or sends, from the next step until RemoveTap or
-// the engine's end. Packets that the engine of another lane passes on are in the taps of that engine. AddTap fails
-// with tap.ErrTooMany.
+// AddTap makes r get every packet that this engine receives at its port or sends, from
+// the next step until RemoveTap or the engine's end. If the engine of another lane
+// passes a packet on, the taps of that engine get the packet. AddTap fails with
+// tap.ErrTooMany.
 func (e *Engine) AddTap(r *tap.Ring) error { return e.taps.Add(r) }
 
-// RemoveTap ends what AddTap began. A step in progress may still use r.
+// RemoveTap ends the effect of AddTap. A step in progress may still use r.
 func (e *Engine) RemoveTap(r *tap.Ring) {
 	e.taps.Remove(r)
-	e.port.Wake() // the next step releases the ring's memory
+	e.port.Wake() // makes the next step release the ring's memory
 }
 
-// Stopped is closed when the engine no longer sends or receives.
+// Stopped returns a channel that is closed when the engine no longer sends or receives.
 func (e *Engine) Stopped() <-chan struct{} { return e.stopped }
 
 // tapReceived passes a packet that has just arrived to the taps.
@@ -38,8 +39,8 @@ func (e *Engine) tapSent(id FlowID, fr port.Frame) {
 	}
 }
 
-// arrived returns the flow of a packet, 0 if there is none. For a packet that cannot be parsed, only the steering
-// record gives the flow.
+// arrived returns the flow of a packet, or 0 if there is none. If the packet cannot be
+// parsed, only the steering record gives the flow.
 func (e *Engine) arrived(b []byte, fr port.Frame) FlowID {
 	var recorded FlowID
 	var has bpf.FlowKey

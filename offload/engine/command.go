@@ -9,15 +9,16 @@ import (
 // ErrStopped is returned by calls to an engine that has stopped.
 var ErrStopped = errors.New("engine stopped")
 
-// command is a piece of control work for the queue's goroutine.
+// command is a function to run on the queue's goroutine.
 type command struct {
 	run  func()
 	done chan struct{} // closed when run has returned
 	next *command
 }
 
-// commands is a list that any goroutine appends to and the queue's goroutine empties. Control work is rare and may
-// allocate; the test for an empty list is one load.
+// commands is a list of commands. Any goroutine may append. The queue's goroutine
+// empties the list. Commands are rare and may allocate. The test for an empty list
+// costs one load.
 type commands struct {
 	head atomic.Pointer[command]
 }
@@ -51,8 +52,8 @@ func (c *commands) runAll() {
 	}
 }
 
-// callThrough does what call does, but does nothing if ctx has ended, and otherwise waits for fn even if ctx ends: the
-// caller knows whether fn has run.
+// callThrough is call for a caller that must know whether fn has run. If ctx has ended
+// already, callThrough does nothing. Otherwise it waits for fn even if ctx ends.
 func (e *Engine) callThrough(ctx context.Context, fn func()) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -60,8 +61,8 @@ func (e *Engine) callThrough(ctx context.Context, fn func()) error {
 	return e.call(context.WithoutCancel(ctx), fn)
 }
 
-// call runs fn on the queue's goroutine and waits for it. If ctx ends first, fn still runs later unless the engine
-// stops.
+// call runs fn on the queue's goroutine and waits for the end of fn. If ctx ends first,
+// fn still runs later unless the engine stops.
 func (e *Engine) call(ctx context.Context, fn func()) error {
 	cmd := &command{run: fn, done: make(chan struct{})}
 	e.cmds.add(cmd)

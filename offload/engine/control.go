@@ -16,16 +16,17 @@ import (
 // ErrNoFlow is returned for a flow id that the engine does not know.
 var ErrNoFlow = errors.New("no such flow")
 
-// Park makes room for a flow that is about to be taken over: from now on its segments are kept, up to a limit,
-// instead of dropped. Every engine of the flow's port parks the flow, because it is not yet known where its segments
-// will arrive. Engines of other ports pass them to the first engine that parks it.
+// Park prepares the engine for a flow that is about to be taken over. From now on the engine keeps the flow's
+// segments, up to a limit, instead of dropping them. Every engine of the flow's port must park the flow, because it
+// is not yet known where its segments will arrive. Engines of other ports pass the segments to the first engine that
+// parks the flow.
 //
 // heard, if set, is called once, after the step in which the first segment of the flow has arrived here, kept or not.
 // It must not block.
 //
-// Park fails with ErrNoFlow if the id is not in use, and with another error if this engine has a flow with the same
-// index: Remove or Forward must take it out first. If ctx has ended, Park does nothing. If ctx ends later, Park waits
-// for the engine all the same.
+// Park fails with ErrNoFlow if the id is not in use. It fails with another error if this engine has a flow with the
+// same index. Remove or Forward must remove that flow first. If ctx has ended, Park does nothing. If ctx ends later,
+// Park still waits for the engine.
 func (e *Engine) Park(ctx context.Context, id FlowID, key bpf.FlowKey, heard func()) error {
 	var failed error
 	err := e.callThrough(ctx, func() { failed = e.startToPark(id, key, heard) })
@@ -45,7 +46,7 @@ func (e *Engine) startToPark(id FlowID, key bpf.FlowKey, heard func()) error {
 	return nil
 }
 
-// Parked returns how many segments of the flow this engine holds.
+// Parked returns how many segments of the flow this engine keeps.
 func (e *Engine) Parked(ctx context.Context, id FlowID) (n int, err error) {
 	err = e.call(ctx, func() {
 		if f := e.flow(id); f != nil {
@@ -55,9 +56,9 @@ func (e *Engine) Parked(ctx context.Context, id FlowID) (n int, err error) {
 	return n, err
 }
 
-// Install gives a parked flow its connection. The directory must already name this engine as its owner. The parked
-// segments are the first that it receives. If ctx has ended, Install does nothing. If ctx ends later, Install waits for
-// the engine all the same: after an error, the connection does not run here.
+// Install gives a parked flow its connection. The directory must already name this engine as the owner. The
+// connection first receives the parked segments. If ctx has ended, Install does nothing. If ctx ends later, Install
+// still waits for the engine. After an error, the connection does not run here.
 func (e *Engine) Install(ctx context.Context, id FlowID, st tcp.State, head wire.HeaderTemplate, ulp stream.ULP) error {
 	var failed error
 	err := e.callThrough(ctx, func() { failed = e.install(id, st, head, ulp) })
@@ -80,15 +81,15 @@ func (e *Engine) install(id FlowID, st tcp.State, head wire.HeaderTemplate, ulp 
 		f.ulp = nil
 		return fmt.Errorf("install flow %#x: %w", uint32(id), err)
 	}
-	f.conn, f.heard = conn, nil // the first segment need not be reported any more
-	f.told = conn.Stats()       // for a moved connection, other engines have counted these
+	f.conn, f.heard = conn, nil // heard need not be called any more
+	f.told = conn.Stats()       // other engines have counted the first part of a moved connection's counters
 	e.replay(f)
 	e.mark(f)
 	return nil
 }
 
-// configOf returns the configuration for the connection of flow id. Its seed is random, unless the engine was given
-// one: then it is derived from that and the flow.
+// configOf returns the configuration for the connection of flow id. The seed is random. If Config.TCP has a seed, the
+// connection's seed is derived from it and the flow.
 func (e *Engine) configOf(id FlowID) tcp.Config {
 	c := e.cfg.TCP
 	if c.Seed == 0 {
@@ -99,8 +100,8 @@ func (e *Engine) configOf(id FlowID) tcp.Config {
 	return c
 }
 
-// Forward sends the segments that this engine parked to the flow's owner, and forgets the flow: for later segments,
-// the directory has the owner.
+// Forward sends the segments that this engine has parked to the flow's owner, and forgets the flow. The directory
+// names the owner for later segments.
 func (e *Engine) Forward(ctx context.Context, id FlowID) error {
 	return e.call(ctx, func() { e.forward(id) })
 }
@@ -117,8 +118,8 @@ func (e *Engine) forward(id FlowID) {
 	}
 }
 
-// Remove forgets a flow without a segment to its peer: a flow that was not taken over in the end, or, at every engine
-// but its owner, one that has ended. The upper layer of a live connection gets err.
+// Remove forgets a flow. It sends no segment to the peer. The flow was not taken over in the end, or it has ended at
+// its owner, which is another engine. The upper layer of a live connection gets err.
 func (e *Engine) Remove(ctx context.Context, id FlowID, err error) error {
 	return e.call(ctx, func() { e.remove(id, err) })
 }
@@ -139,7 +140,7 @@ func (e *Engine) remove(id FlowID, err error) {
 }
 
 // Inspect runs fn with the flow's connection, between two steps. fn must not keep the connection. Inspect returns
-// ErrNoFlow if there is none.
+// ErrNoFlow if the flow has no connection.
 func (e *Engine) Inspect(ctx context.Context, id FlowID, fn func(*tcp.Conn)) error {
 	found := false
 	err := e.call(ctx, func() {
@@ -155,8 +156,8 @@ func (e *Engine) Inspect(ctx context.Context, id FlowID, fn func(*tcp.Conn)) err
 	return err
 }
 
-// Between runs fn between two steps, on the queue's goroutine. fn may use what belongs to that goroutine, such as the
-// port's own counters.
+// Between runs fn between two steps, on the queue's goroutine. fn may use everything that belongs to that goroutine,
+// such as the port's own counters.
 func (e *Engine) Between(ctx context.Context, fn func()) error { return e.call(ctx, fn) }
 
 func (e *Engine) flow(id FlowID) *flow {

@@ -7,8 +7,8 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// Drop is the reason why the engine itself did not deliver a packet. The parser and the
-// connection have their own: wire.Reason and tcp.Drop.
+// Drop is the reason why the engine itself did not deliver a packet. wire.Reason is the
+// reason of the parser, and tcp.Drop that of the connection.
 type Drop uint8
 
 const (
@@ -29,7 +29,7 @@ var dropNames = [numDrops]string{
 
 func (d Drop) String() string { return dropNames[d] }
 
-// Counters count since the engine was made: packets, octets, or events.
+// Counters counts packets, octets and events since the engine was made.
 type Counters struct {
 	Steps               uint64 // steps that did some work
 	RxPackets, RxOctets uint64 // packets and octets that arrived at the port, with Ethernet headers
@@ -59,8 +59,8 @@ func (c *Counters) Drops(fn func(layer, reason string, n uint64)) {
 	})
 }
 
-// Each calls fn for every reason for which packets can be dropped or ignored, also with n 0, always in the same
-// order.
+// Each calls fn for every reason for which packets can be dropped or ignored, always in
+// the same order. n may be 0.
 func (c *Counters) Each(fn func(layer, reason string, n uint64)) {
 	for i, n := range c.drops {
 		if i != 0 {
@@ -73,7 +73,7 @@ func (c *Counters) Each(fn func(layer, reason string, n uint64)) {
 		}
 	}
 	for i, n := range c.tcp {
-		if tcp.Drop(i) != tcp.DropNone { // used segments are no drops
+		if tcp.Drop(i) != tcp.DropNone { // DropNone stands for used segments
 			fn("tcp", tcp.Drop(i).String(), n)
 		}
 	}
@@ -83,7 +83,7 @@ func (c *Counters) Each(fn func(layer, reason string, n uint64)) {
 func (e *Engine) Counters(ctx context.Context) (Counters, error) {
 	var c Counters
 	if err := e.call(ctx, func() { c = e.count }); err != nil {
-		return Counters{}, err // fn may still write to c
+		return Counters{}, err // c is not valid: fn may still write to it
 	}
 	return c, nil
 }

@@ -12,22 +12,23 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// Parted is a connection that no engine runs: Detach takes it out of one engine, and
+// Parted is a connection that no engine runs. Detach takes it out of one engine, and
 // Install puts it into another.
 type Parted struct {
 	State tcp.State
 	ULP   stream.ULP
-	Head  wire.HeaderTemplate // addresses on the link, TTL and TOS; Redirect changes it
+	Head  wire.HeaderTemplate // addresses on the link, TTL and TOS; Redirect changes the addresses
 }
 
-// Detach takes a running connection out of this engine, without notice to its peer or
-// to its upper layer. The flow stays parked here: its segments are kept until Forward
-// sends them to the new owner, or Install puts the connection back. Detach fails with
-// ErrNoFlow if the flow has no connection, and with tcp.ErrEnded if the connection has
-// ended and its last segment has not left yet.
+// Detach takes a running connection out of this engine, without notice to the peer or
+// the upper layer. The flow stays parked here. The engine keeps its segments until
+// Forward sends them to the new owner, or Install puts the connection back. Detach
+// fails with ErrNoFlow if the flow has no connection. It fails with tcp.ErrEnded if the
+// connection has ended and its last segment has not been sent yet.
 //
-// If ctx has ended, Detach does nothing. If ctx ends later, Detach waits for the engine all the same: nobody else
-// would have the connection. The caller must install the connection, or call its upper layer's Fault.
+// If ctx has ended, Detach does nothing. If ctx ends later, Detach still waits for the
+// engine, because the connection would be lost otherwise. The caller must install the
+// connection, or call Fault of the upper layer.
 func (e *Engine) Detach(ctx context.Context, id FlowID) (p Parted, err error) {
 	var failed error
 	err = e.callThrough(ctx, func() { p, failed = e.detach(id) })
@@ -57,15 +58,16 @@ func (e *Engine) detach(id FlowID) (Parted, error) {
 	return p, nil
 }
 
-// Move gives a running connection to another engine of the adapter. If from is to, it
+// Move gives a running connection to another engine of the adapter. If from is to, Move
 // takes the connection out of the engine and puts it back. Segments that arrive
-// meanwhile wait at either engine. A doorbell that rings at from later is passed on.
+// meanwhile wait at either engine. If a doorbell rings at from later, from passes it
+// on.
 //
-// After an error the connection is where it was. If from cannot run it either, because
-// both engines have stopped, the connection is lost: Move calls its upper layer's
-// Fault, and gone is the End that Ended would have got. gone is nil otherwise.
+// After an error the connection is where it was, with one exception: if both engines
+// have stopped, the connection is lost. Move then calls Fault of the upper layer, and
+// gone is the End that Ended would have got. Otherwise gone is nil.
 func Move(ctx context.Context, id FlowID, from, to *Engine) (gone *End, err error) {
-	ctx = context.WithoutCancel(ctx) // half a move would be worse
+	ctx = context.WithoutCancel(ctx) // half a move would be worse than a late error
 	key, _, ok := from.dir.Find(id)
 	if !ok {
 		return nil, fmt.Errorf("move flow %#x: %w", uint32(id), ErrNoFlow)
@@ -87,12 +89,13 @@ func Move(ctx context.Context, id FlowID, from, to *Engine) (gone *End, err erro
 		idle = to
 	}
 	if from != to {
-		_ = idle.Forward(ctx, id) // an engine that has stopped parks nothing
+		_ = idle.Forward(ctx, id) // an error means that the engine has stopped and parks nothing
 	}
 	return nil, err
 }
 
-// adopt makes this engine the owner of a flow that it has parked, and runs it.
+// adopt makes this engine the owner of a flow that it has parked. Then it runs the
+// flow.
 func (e *Engine) adopt(ctx context.Context, id FlowID, p Parted) error {
 	if err := e.dir.Move(id, e.lane); err != nil {
 		return err
@@ -100,8 +103,8 @@ func (e *Engine) adopt(ctx context.Context, id FlowID, p Parted) error {
 	return e.Install(ctx, id, p.State, p.Head, p.ULP)
 }
 
-// lost calls the upper layer's Fault for a connection that no engine runs. It does so
-// between two steps of this engine if the engine has not stopped.
+// lost calls Fault of the upper layer for a connection that no engine runs. If this
+// engine has not stopped, lost does so between two steps of this engine.
 func (e *Engine) lost(ctx context.Context, id FlowID, p Parted, err error) *End {
 	if e.call(ctx, func() { p.ULP.Fault(e.now, err) }) != nil {
 		p.ULP.Fault(clock.Now(), err)
@@ -109,8 +112,8 @@ func (e *Engine) lost(ctx context.Context, id FlowID, p Parted, err error) *End 
 	return &End{ID: id, Err: err, Gone: true, Stats: p.State.Moved.Stats}
 }
 
-// passDoorbell rings for a flow that another engine owns. If the flow has no owner, or is
-// parked here, its doorbell is served when the connection is installed.
+// passDoorbell rings the doorbell of a flow that another engine owns. If the flow has
+// no owner, or is parked here, the doorbell is served when the connection is installed.
 func (e *Engine) passDoorbell(index int) {
 	if at, ok := e.dir.ownerAt(index); ok && at != e.lane && int(at) < len(e.lanes.engines) {
 		e.lanes.engines[at].doorbells.ring(index)

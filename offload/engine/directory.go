@@ -16,7 +16,7 @@ import (
 // wrapped.
 type FlowID = bpf.FlowID
 
-// Lane is the number of an engine of the adapter: see port.Lane.
+// Lane is the number of an engine of the adapter, as in package port.
 type Lane = port.Lane
 
 // noLane is the owner of a flow that no engine owns yet.
@@ -31,37 +31,37 @@ func nextID(i int, id FlowID) FlowID {
 	return bpf.NewFlowID(uint32(i), max(gen, 1))
 }
 
-// ErrFlowsFull is returned by Reserve when every slot is taken.
+// ErrFlowsFull is returned by Reserve when no slot is free.
 var ErrFlowsFull = errors.New("flow table full")
 
-// Directory maps flows to the lanes whose engines own them, and has the memory that flows may use in addition to
-// frames. All engines of an adapter share it. Any goroutine may call Reserve, Move and Free, on the control path.
-// Find and ByKey take no lock, and engines call them.
+// Directory maps flows to the lanes whose engines own them. It also has the memory that flows may use in addition
+// to frames. All engines of an adapter share one Directory. Any goroutine may call Reserve, Move and Free, on the
+// control path. Engines call Find and ByKey, which take no lock.
 type Directory struct {
 	slots []slot
-	heads []atomic.Uint32 // by hash of the key: the first slot of a chain, its index plus 1
-	seed  maphash.Seed    // seed of that hash, so that a peer cannot choose keys of one chain
-	turns atomic.Uint64   // rises before and after a change of a chain
+	heads []atomic.Uint32 // for each hash of a key, the first slot of its chain: index plus 1
+	seed  maphash.Seed    // seed of the hash, so that a peer cannot choose keys of one chain
+	turns atomic.Uint64   // a counter that rises before and after a change of a chain
 	slabs *slabs          // memory outside of frames, for the flows of all engines
 
-	mu    sync.Mutex // guards what follows; never taken by Step
-	ids   []FlowID   // by index: the present id of the slot, or its next one
-	free  []int32    // ring of free indices: first in, first out, so that generations wrap late
-	head  int        // next index to use
-	count int        // how many entries of the ring are valid
+	mu    sync.Mutex // guards the fields below; Step never takes it
+	ids   []FlowID   // by index: the present id of the slot, or the next one
+	free  []int32    // ring of free indices, first in first out, so that generations wrap late
+	head  int        // position of the next index to use
+	count int        // number of valid entries of the ring
 }
 
 // slot is the entry of one flow in the directory.
 type slot struct {
-	state atomic.Uint64             // see packed; 0: free
-	key   [keyLen / 8]atomic.Uint64 // written while state is 0
-	next  atomic.Uint32             // the next slot of its chain, its index plus 1
+	state atomic.Uint64             // the word that packed returns; 0: free
+	key   [keyLen / 8]atomic.Uint64 // key of the flow; written while state is 0
+	next  atomic.Uint32             // the next slot of the chain: index plus 1
 }
 
-const keyLen = 40 // octets of a bpf.FlowKey
+const keyLen = 40 // length of a bpf.FlowKey in octets
 
-// packed returns a slot's state in one word: the flow's id, the lane that owns it, and the lane that parks its
-// segments while no lane owns it.
+// packed returns a slot's state in one word. The word contains the flow's id, the lane that owns the flow, and the
+// lane that parks its segments while no lane owns it.
 func packed(id FlowID, owner, parks Lane) uint64 {
 	return uint64(parks)<<48 | uint64(owner)<<32 | uint64(id)
 }
@@ -98,8 +98,8 @@ func NewDirectory(n int) (*Directory, error) {
 // Len returns how many flows the directory has room for.
 func (d *Directory) Len() int { return len(d.slots) }
 
-// Reserve reserves a flow id for the flow with this key. The flow has no owner yet. A second flow with the same key
-// hides the first one from ByKey. Reserve returns ErrFlowsFull if no slot is free.
+// Reserve reserves a flow id for the flow with this key. The flow has no owner yet. If two flows have the same key,
+// ByKey returns the second one. Reserve returns ErrFlowsFull if no slot is free.
 func (d *Directory) Reserve(key bpf.FlowKey) (FlowID, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -129,7 +129,7 @@ func (d *Directory) Move(id FlowID, to Lane) error {
 	return d.change(id, func(state uint64) uint64 { return packed(id, to, parksIn(state)) })
 }
 
-// parks makes lane the one that parks the segments of id, unless another one already does.
+// parks makes lane the lane that parks the segments of id, unless another lane already does.
 func (d *Directory) parks(id FlowID, lane Lane) error {
 	return d.change(id, func(state uint64) uint64 {
 		if parksIn(state) != noLane {
@@ -183,9 +183,8 @@ func (d *Directory) unlink(place uint32) {
 	d.turns.Add(1)
 }
 
-// Find returns the key of flow id and the lane that owns it, or parks its segments
-// if none owns it yet. ok is false if no such flow is open, or no lane parks it yet. It
-// takes no lock.
+// Find returns the key of flow id and the lane that owns it. If no lane owns the flow yet, Find returns the lane
+// that parks its segments. ok is false if no such flow is open, or no lane parks it yet. Find takes no lock.
 func (d *Directory) Find(id FlowID) (key bpf.FlowKey, at Lane, ok bool) {
 	state, ok := d.state(id)
 	if !ok {
@@ -194,15 +193,14 @@ func (d *Directory) Find(id FlowID) (key bpf.FlowKey, at Lane, ok bool) {
 	s := &d.slots[id.Index()]
 	words := s.words()
 	if idIn(s.state.Load()) != id {
-		return key, 0, false // its slot has been freed meanwhile
+		return key, 0, false // the slot has been freed meanwhile
 	}
 	at = placeIn(state)
 	return keyIn(&words), at, at != noLane
 }
 
-// ByKey returns the flow with this key and the lane that Find names. It takes no
-// lock. Engines need it for packets without a record that arrive elsewhere than at
-// their owner.
+// ByKey returns the flow with this key and the lane that Find returns. It takes no lock. Engines need it for
+// packets without a record that do not arrive at their owner.
 func (d *Directory) ByKey(key *bpf.FlowKey) (id FlowID, at Lane, ok bool) {
 	words := wordsOf(key)
 	head := d.chain(&words)
@@ -212,7 +210,7 @@ func (d *Directory) ByKey(key *bpf.FlowKey) (id FlowID, at Lane, ok bool) {
 	}
 	state := d.slots[place-1].state.Load()
 	if have := d.slots[place-1].words(); have != words || state == 0 {
-		return 0, 0, false // its slot has been freed meanwhile
+		return 0, 0, false // the slot has been freed meanwhile
 	}
 	at = placeIn(state)
 	return idIn(state), at, at != noLane
@@ -221,9 +219,9 @@ func (d *Directory) ByKey(key *bpf.FlowKey) (id FlowID, at Lane, ok bool) {
 // searches is how often search tries again if chains change during the search.
 const searches = 4
 
-// search returns the slot with a key in a chain, as its index plus 1; 0: there is none. A change of the chain during
-// the search may lead it into another chain. It then tries again, a few times. A packet that is not found then is
-// lost, and the peer repeats it.
+// search returns the slot with a key in a chain, as its index plus 1. It returns 0 if there is none. A change of
+// the chain during the search may lead it into another chain. search then tries again, a few times. If it still
+// does not find the flow of a packet, the packet is lost, and the peer sends it again.
 func (d *Directory) search(head *atomic.Uint32, words *[keyLen / 8]uint64) (place uint32) {
 	for range searches {
 		before := d.turns.Load()
@@ -251,13 +249,13 @@ func (d *Directory) chain(words *[keyLen / 8]uint64) *atomic.Uint32 {
 	return &d.heads[maphash.Bytes(d.seed, b[:])&uint64(len(d.heads)-1)]
 }
 
-// owner returns the lane that owns id, noLane for none yet, and whether id is in use.
+// owner returns the lane that owns id, or noLane if no lane owns it yet. ok says whether id is in use.
 func (d *Directory) owner(id FlowID) (lane Lane, ok bool) {
 	state, ok := d.state(id)
 	return ownerIn(state), ok
 }
 
-// ownerAt does what owner does, for the flow that has the slot now.
+// ownerAt is owner for the flow that has the slot now.
 func (d *Directory) ownerAt(index int) (lane Lane, ok bool) {
 	state := d.slots[index].state.Load()
 	return ownerIn(state), state != 0 && ownerIn(state) != noLane
@@ -272,7 +270,8 @@ func (d *Directory) state(id FlowID) (state uint64, ok bool) {
 	return state, idIn(state) == id && state != 0
 }
 
-// placeIn returns the lane that gets the segments of a flow: its owner or, without one, the lane that parks them.
+// placeIn returns the lane that gets the segments of a flow. It is the owner or, without an owner, the lane that
+// parks the segments.
 func placeIn(state uint64) Lane {
 	if owner := ownerIn(state); owner != noLane {
 		return owner

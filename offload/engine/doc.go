@@ -1,5 +1,5 @@
-// Package engine joins a port's frames to the flows that were taken over from
-// the kernel, and runs their TCP and their upper layers.
+// Package engine connects a port's frames to the flows that were taken over from the
+// kernel. It runs their TCP and their upper layers.
 //
 // One received segment, one name per step:
 //
@@ -8,18 +8,18 @@
 //	             -> ULP.Receive (Views, Consume)      use                    stream seam
 //	             -> port.Recycle                      the frame goes home    engine.go
 //
-// and one sent segment:
+// One sent segment:
 //
 //	Engine.Ring -> Engine.serve -> ULP.Transmit (Emit)  write payload       engine.go
 //	            -> tcp.Conn.Transmit                    what may go now     offload/tcp
 //	            -> flow.Send -> port.Send, Flush        headers, the ring   output.go
 //
-// Captures get a packet as it leaves port.Receive, and as it enters port.Send
+// Captures get a packet when it leaves port.Receive, and when it enters port.Send
 // (capture.go, offload/tap).
 //
-// A flow's life is Park, Install, any number of steps, and one or two Ends (control.go,
-// end.go). All of this runs on the goroutine that holds the queue's token: Run's
-// (run.go) or a visitor's (visit.go). Other goroutines reach it through doorbells
+// The life of a flow is Park, Install, any number of steps, and one or two Ends
+// (control.go, end.go). All of it runs on the goroutine that holds the queue's token:
+// that of Run (run.go) or of a visitor (visit.go). Other goroutines use doorbells
 // (doorbell.go), commands (command.go) and, between engines of one adapter, rings of
 // frames (mail.go).
 //

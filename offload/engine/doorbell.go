@@ -20,7 +20,7 @@ func newDoorbells(flows int) doorbells {
 	}
 }
 
-// ring sets flow i's bit and reports whether it was clear.
+// ring sets the bit of flow i. It reports whether the bit was clear.
 func (d *doorbells) ring(i int) bool {
 	w, bit := i/64, uint64(1)<<(i%64)
 	if d.words[w].Or(bit)&bit != 0 {
@@ -30,14 +30,14 @@ func (d *doorbells) ring(i int) bool {
 	return true
 }
 
-// clear clears flow i's bit, and reports whether it was set.
+// clear clears the bit of flow i. It reports whether the bit was set.
 func (d *doorbells) clear(i int) bool {
 	bit := uint64(1) << (i % 64)
 	return d.words[i/64].And(^bit)&bit != 0
 }
 
-// empty calls e.rung for every set bit and clears it. The summary is cleared before the word is read, so that the
-// next call finds a bit that is set meanwhile.
+// empty clears every set bit and calls e.rung for it. The summary is cleared before the
+// word is read, so that the next call finds a bit that is set meanwhile.
 func (d *doorbells) empty(e *Engine) {
 	for s := range d.summary {
 		if d.summary[s].Load() == 0 {

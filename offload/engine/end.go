@@ -10,8 +10,8 @@ import (
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
-// finish ends a flow whose connection is done. The upper layer's Fault is called last.
-// TIME-WAIT needs only a small record.
+// finish ends a flow whose connection is done. It calls Fault of the upper layer last.
+// In TIME-WAIT only a small record remains.
 func (e *Engine) finish(f *flow, err error) {
 	linger, lingers := f.conn.TimeWait()
 	stats := f.conn.Stats()
@@ -48,7 +48,7 @@ func (e *Engine) serveTimeWait(f *flow) {
 }
 
 // OldestTimeWait returns when the flow in TIME-WAIT with the shortest time left would
-// end, or clock.Never if there is none. It helps to choose the engine for
+// end. It returns clock.Never if there is none. Callers use it to choose the engine for
 // ShortenTimeWait.
 func (e *Engine) OldestTimeWait(ctx context.Context) (at clock.Instant, err error) {
 	at = clock.Never
@@ -72,13 +72,13 @@ func (e *Engine) oldestTimeWait() (oldest *flow) {
 	return oldest
 }
 
-// ShortenTimeWait ends the flow in TIME-WAIT that has the shortest time left, and
+// ShortenTimeWait ends the flow in TIME-WAIT that has the shortest time left. It
 // reports whether there was one. The id is free when Ended has been called with Gone,
 // and the caller of Reserve has freed it.
 //
-// Departs from RFC 9293 §3.6.1, as Linux does beyond tcp_max_tw_buckets. It is meant
-// for when there is no room for another flow. Otherwise a peer that makes its
-// connections end, as a wrong STag does, could use up all flows.
+// Departs from RFC 9293 §3.6.1, as Linux does beyond tcp_max_tw_buckets. Callers use
+// it when there is no room for another flow. Otherwise a peer that makes its
+// connections end, for example with a wrong STag, could use up all flows.
 func (e *Engine) ShortenTimeWait(ctx context.Context) (found bool, err error) {
 	err = e.call(ctx, func() {
 		oldest := e.oldestTimeWait()
@@ -92,8 +92,9 @@ func (e *Engine) ShortenTimeWait(ctx context.Context) (found bool, err error) {
 	return found && err == nil, err
 }
 
-// forget takes a flow out of every table of this engine, and reports whether its doorbell had rung. The code that
-// reserved the flow's id frees it, after the flow entry is gone.
+// forget removes a flow from every table of this engine. It reports whether the flow's
+// doorbell had rung. The code that reserved the flow's id frees the id, after the flow
+// entry is gone.
 func (e *Engine) forget(f *flow) (rung bool) {
 	e.unpark(f)
 	e.timers.set(f, clock.Never)

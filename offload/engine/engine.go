@@ -19,57 +19,59 @@ import (
 
 // Config is the configuration of an engine. The zero value works.
 type Config struct {
-	// TCP is the configuration that every connection of this engine starts with. Each
-	// connection gets a Seed of its own: a random one if this Seed is 0, else one
-	// derived from this Seed and the flow's id.
+	// TCP is the initial configuration of every connection of this engine. Each
+	// connection gets a Seed of its own. The connection's Seed is random if this Seed
+	// is 0. Otherwise it is derived from this Seed and the flow's id.
 	TCP tcp.Config
 
-	// Spin is how long the engine keeps looking for work after it last found some,
-	// before it sleeps in poll. With zero it sleeps at once, which is right on a
-	// machine with few cores. Progress ignores Spin.
+	// Spin is how long the engine looks for work after it last found some, before it
+	// sleeps in poll. With zero it sleeps at once, which is right on a machine with few
+	// cores. Progress ignores Spin.
 	Spin time.Duration
 
 	// AcceptPartial accepts a TCP checksum field that holds only the sum of the
-	// pseudo-header: a veth peer with transmit checksum offload sends it. Both kinds
-	// are counted.
+	// pseudo-header. A veth peer with transmit checksum offload sends such segments.
+	// Accepted and refused segments of this kind are both counted.
 	AcceptPartial bool
 
 	// Unsummed is the error that ends a connection whose peer sends only segments with
-	// such a field, if AcceptPartial is not set. nil: stream.ErrUnsummed.
+	// such a field, if AcceptPartial is not set. nil means stream.ErrUnsummed.
 	Unsummed error
 
-	// Table is the table in which upper layers look STags up: an invalidation waits for
-	// the steps of this engine. nil: upper layers use no table.
+	// Table is the table in which upper layers look STags up. An invalidation in the
+	// table waits for the steps of this engine. nil means that upper layers use no
+	// table.
 	Table *tpt.Table
 
-	// Ended is called for flows that ended, in the order in which they did. It runs
-	// between steps, on the goroutine that stepped, while no other goroutine can step,
-	// and must not block. nil: no call.
+	// Ended is called for flows that have ended, in the order of their ends. It runs
+	// between steps, on the goroutine that stepped, while no other goroutine can step.
+	// It must not block. nil means no call.
 	Ended func(End)
 
-	// After runs after every step, on the goroutine that stepped, and must not block;
-	// another goroutine may step meanwhile. It delivers the signals that upper layers
-	// have raised. nil: no call.
+	// After runs after every step, on the goroutine that stepped. Another goroutine may
+	// step meanwhile. After delivers the signals that upper layers have raised. It must
+	// not block. nil means no call.
 	After func()
 }
 
-// End says that a flow has ended, or that its last trace is gone.
+// End says that a flow has ended, or that nothing of it is left.
 type End struct {
 	ID FlowID
-	// Err is nil after an orderly close; see ULP.Fault.
+	// Err is nil after an orderly close. Otherwise it is the error that ULP.Fault has
+	// got.
 	Err error
-	// Gone says that the flow needs its 4-tuple no longer: at once, or when TIME-WAIT
+	// Gone says that the flow no longer needs its 4-tuple: at once, or when TIME-WAIT
 	// is over. A flow that closes actively ends twice, the first time with Gone false.
 	Gone bool
-	// Stats has the connection's counters, the first time that the flow ends.
+	// Stats has the connection's counters. It is set the first time that the flow ends.
 	Stats tcp.Stats
 }
 
-// Engine moves the segments of its flows between one port and their upper-layer
-// protocols. All of this happens in Progress, which one goroutine at a time runs: the
+// Engine moves the segments of its flows between one port and the upper-layer
+// protocols. Progress does all of this. One goroutine at a time runs Progress: the
 // holder of the queue's token.
 type Engine struct {
-	// Fixed after New and Join.
+	// New and Join set these fields, and they never change.
 	port   port.Port
 	limits port.Limits
 	queue  uint16
@@ -77,35 +79,35 @@ type Engine struct {
 	lanes  lanes
 	dir    *Directory
 	cfg    Config
-	reader *tpt.Reader // of Config.Table; nil without a table
+	reader *tpt.Reader // reader of Config.Table; nil without a table
 
-	// The token's holder owns the fields that follow.
+	// The token's holder owns these fields.
 	now    clock.Instant
-	flows  []*flow               // by index of the flow's id
-	tuples map[bpf.FlowKey]*flow // for packets without a record
-	open   int                   // flows that have a connection
+	flows  []*flow               // flows by index of the flow's id
+	tuples map[bpf.FlowKey]*flow // flows by key, for packets without a record
+	open   int                   // number of flows that have a connection
 	frames frames
-	flight flight // how many transmit frames may be lent while flows wait
+	flight flight // limit of lent transmit frames while flows wait
 	timers timers
-	dirty  []*flow      // to be served in this step
-	retry  []*flow      // to be served again: their segments found no room
-	line   line         // flows that wait until they may fill frames
-	more   bool         // a flow in line could go on at once
+	dirty  []*flow      // flows to serve in this step
+	retry  []*flow      // flows to serve again, because their segments found no room
+	line   line         // flows that wait for their turn to fill frames
+	more   bool         // a flow in line could continue at once
 	batch  []port.Frame // arrivals of one step
 	tx     outbox
 	pkt    wire.Packet
 	seg    tcp.Segment
 	ends   []End
-	news   *flow // parked flows whose first segment has arrived in this step
-	worked bool  // this step moved something
+	news   *flow // list of parked flows whose first segment has arrived in this step
+	worked bool  // this step has moved something
 	rest   rest
-	tapped []*tap.Ring // captures that see this step's packets
+	tapped []*tap.Ring // captures that get this step's packets
 	count  Counters
-	totals tcp.Stats // of connections, as far as they have been added
+	totals tcp.Stats // sums of the counters of connections, as far as they have been added
 
-	ended atomic.Bool // every flow has ended, for good; set by the token's holder
+	ended atomic.Bool // every flow has ended for good; the token's holder sets it
 
-	// Any goroutine fills the fields that follow. The token's holder empties them.
+	// Any goroutine fills these fields. The token's holder empties them.
 	mail      mail
 	doorbells doorbells
 	cmds      commands
@@ -117,30 +119,31 @@ type Engine struct {
 }
 
 const (
-	// batchLen is how many frames a step receives at most. It is small enough for
-	// acknowledgements to leave in time, and large enough to spread the cost of a step.
+	// batchLen is the largest number of frames that a step receives. It is small enough
+	// for acknowledgements to be sent in time, and large enough to spread the cost of a
+	// step.
 	batchLen = 128
 
-	// leastFrames is the least number of receive frames of a queue.
+	// leastFrames is the smallest number of receive frames of a queue.
 	leastFrames = 64
 
-	// reserve is how many transmit frames are kept back for segments without payload
-	// and for retransmissions: such segments make the peer acknowledge, which frees the
-	// other frames.
+	// reserve is how many transmit frames are kept for segments without payload and for
+	// retransmissions. Such segments make the peer acknowledge, which frees the other
+	// frames.
 	reserve = 32
 
-	// retryAfter is how soon flows that found no memory or no room are looked at again
-	// if nothing else happens.
+	// retryAfter is how soon flows that found no memory or no room are served again if
+	// nothing else happens.
 	retryAfter = 200 * time.Microsecond
 
-	// retryMost bounds that time. Each step that moved nothing doubles it, for at most
-	// vainMost steps. Frames of silent peers come back only by an arrival, which ends a
-	// sleep.
+	// retryMost is the upper limit of that time. Each step that moved nothing doubles
+	// the time, for at most vainMost steps. Frames of silent peers come back only by an
+	// arrival, which ends a sleep.
 	retryMost = 10 * time.Millisecond
 	vainMost  = 6
 
-	// roomAfter is the same time while the transmit ring has no room: it is shorter
-	// than the link needs for what is in the ring.
+	// roomAfter is the same time while the transmit ring has no room. It is shorter
+	// than the link needs for the packets in the ring.
 	roomAfter = 50 * time.Microsecond
 
 	// stalledRetry is the same time while the link is down.
@@ -193,12 +196,12 @@ func (e *Engine) Queue() uint16 { return e.queue }
 // Lane returns the number of this engine in its adapter.
 func (e *Engine) Lane() port.Lane { return e.lane }
 
-// Step moves every octet that can move at time now, and reports when it next
-// needs to run (clock.Never: not before something happens). It never blocks,
-// allocates or locks, and runs only while the token is held.
+// Step moves every octet that can move at time now. It returns when it must run next,
+// or clock.Never if only an event requires it. It never blocks, allocates or locks. The
+// caller must hold the token.
 func (e *Engine) Step(now clock.Instant) (next clock.Instant) {
 	e.now, e.worked = now, false
-	e.tx.room = 0 // asked for when first needed
+	e.tx.room = 0 // tx.room is read when it is first needed
 	e.tapped = e.taps.Rings()
 	e.more = false
 	if len(e.lanes.engines) != 0 {
@@ -238,9 +241,10 @@ func (e *Engine) Step(now clock.Instant) (next clock.Instant) {
 	return e.deadline()
 }
 
-// drainBeforeTimers reads the receive ring when a timer is due: the frame that the timer waits
-// for may already be there. It reads no more frames than the pool has, because a step
-// fills no frame twice: a flood delays timers by one ring, and no longer.
+// drainBeforeTimers reads the receive ring before a due timer may fire, because the
+// frame that the timer waits for may already be there. It reads no more frames than the
+// pool has, because a step fills no frame twice. A flood therefore delays timers by at
+// most one ring.
 func (e *Engine) drainBeforeTimers(now clock.Instant) {
 	begin := e.count.RxPackets
 	for e.timers.next().Due(now) && e.count.RxPackets-begin < uint64(e.limits.RxFrames) {
@@ -259,7 +263,7 @@ func (e *Engine) mark(f *flow) {
 	}
 }
 
-// rung is called for every doorbell that rang.
+// rung handles a doorbell that has rung.
 func (e *Engine) rung(index int) {
 	f := e.flows[index]
 	if f == nil || f.conn == nil && !f.lingers {
@@ -270,7 +274,7 @@ func (e *Engine) rung(index int) {
 	e.mark(f)
 }
 
-// serve lets f's upper layer and its connection do what they can, in the order of the
+// serve lets f's upper layer and its connection do their work, in the order of the
 // data: received octets up, new octets down, segments out. New octets may fill up to
 // the given number of frames.
 func (e *Engine) serve(f *flow, frames int) {
@@ -319,8 +323,8 @@ func (e *Engine) serve(f *flow, frames int) {
 	e.timers.set(f, clock.Sooner(f.conn.Deadline(), f.ulp.Deadline()))
 }
 
-// flush tells the kernel about this step's packets. While the link is down
-// the packets are lost, as on any link, and TCP retransmits them.
+// flush makes the kernel send this step's packets. While the link is down the packets
+// are lost, as on any link, and TCP retransmits them.
 func (e *Engine) flush() {
 	e.tx.queued = 0
 	err := e.port.Flush()

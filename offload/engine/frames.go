@@ -6,43 +6,43 @@ import (
 	"github.com/stag-rdma/stag/offload/port"
 )
 
-// frames accounts for the frames that the connections of one engine hold, and says how
-// many one flow may hold. Each lane has a pool of its own. A flow may hold receive
-// frames of any pool: a segment arrives at the queue that the NIC chooses. So every
-// engine counts the frames of its pool that are held by its own connections and by
-// those of other engines. The holder of the engine's token owns all fields but the two
-// counts at the end.
+// frames counts the frames that the connections of one engine hold. It decides how many
+// one flow may hold. Each lane has a pool of its own. A flow may hold receive frames of
+// any pool, because a segment arrives at the queue that the NIC chooses. Every engine
+// therefore counts the frames of its pool that its own connections and those of other
+// engines hold. The holder of the engine's token owns all fields except the two counts
+// at the end.
 type frames struct {
 	port   port.Port
 	limits port.Limits
 	lane   port.Lane
-	all    []*frames // of all joined engines, by lane; empty for an adapter with one lane
+	all    []*frames // frames of all joined engines, by lane; empty for an adapter with one lane
 
 	kept    int          // frames of this pool that this engine's connections hold
 	foreign int          // frames of other pools that this engine's connections hold
-	lenders []int32      // by lane: how many of these frames are of its pool
-	strain  int          // what out is at least, because of the lender that is the most short
+	lenders []int32      // by lane: number of the foreign frames that are of its pool
+	strain  int          // smallest value of out, because of the most exhausted lender
 	parked  int          // receive frames that wait for their flow's connection
-	rxShare int          // the limit for one flow while there are enough
+	rxShare int          // limit for one flow while there are enough receive frames
 	spent   []port.Frame // receive frames to give back after this step
 
 	lent   int          // transmit frames that connections hold
-	txFair int          // what one flow may hold in any case while there are enough
-	spare  []port.Frame // taken from the port, and not in use
+	txFair int          // transmit frames that one flow may always hold while there are enough
+	spare  []port.Frame // transmit frames taken from the port and not in use
 	freed  []port.Frame // transmit frames to give back after this step
 
-	// The token's holders of all joined engines read and write the fields that follow.
+	// The token's holders of all joined engines read and write these fields.
 	away     atomic.Int32 // frames of this pool that other engines' connections hold
-	keptHere atomic.Int32 // kept, as of the last step
+	keptHere atomic.Int32 // value of kept after the last step
 }
 
-// minShare and maxShare bound how many receive frames a flow may hold. Half of the pool
-// is divided among the open flows. Octets of a window beyond the share are kept in
-// slabs.
+// minShare and maxShare are the smallest and the largest number of receive frames that
+// a flow may hold. Half of the pool is divided among the open flows. Octets of a window
+// beyond the share are kept in slabs.
 //
-// leastShare is the bound when frames are short. A window of fewer frames would be less
-// than a segment once it is rounded to the unit of the window field, and the peer would
-// send by its timer only.
+// leastShare is the limit when frames are short. A window of fewer frames would be less
+// than a segment after rounding to the unit of the window field, and the peer would
+// send only when its timer expires.
 const (
 	minShare   = 32
 	maxShare   = 512
@@ -58,23 +58,23 @@ func newFrames(p port.Port, l port.Limits) frames {
 	}
 }
 
-// divide sets the shares of the flows that are open. Shares are asked for several
-// times for each packet, so they are computed when the number of flows changes.
+// divide sets the shares of the open flows. Shares are read several times for each
+// packet, so that they are computed only when the number of flows changes.
 func (p *frames) divide(flows int) {
 	p.rxShare = min(max(p.receive()/2/max(1, flows), minShare), maxShare)
 	p.txFair = max(8, pool(p.limits)/max(1, flows))
 }
 
-// receive returns how many receive frames there are for this engine's flows.
+// receive returns the number of receive frames for this engine's flows.
 func (p *frames) receive() int { return int(p.limits.RxFrames) }
 
-// pool returns how many transmit frames there are for payload.
+// pool returns the number of transmit frames for payload.
 func pool(l port.Limits) int { return int(l.TxFrames) - 2*reserve }
 
-// share returns how many receive frames one flow may hold now. Once flows whose upper
+// share returns how many receive frames one flow may hold now. If flows whose upper
 // layers do not read hold a quarter of the pool, a flow may hold no more than a
-// sixteenth of the rest. So there are always frames for flows that read, however long
-// the others hold theirs.
+// sixteenth of the rest. There are therefore always frames for flows that read, however
+// long the others hold theirs.
 func (p *frames) share() int {
 	if out := p.out(); out >= p.receive()/4 {
 		return min(max((p.receive()-out)/16, leastShare), maxShare)
@@ -82,8 +82,9 @@ func (p *frames) share() int {
 	return p.rxShare
 }
 
-// scarce reports whether three quarters are held. Then flows keep nothing beyond the
-// step in which it came, except in memory of their own (tcp.Conn.Unburden).
+// scarce reports whether three quarters of the receive frames are held. Flows then keep
+// nothing beyond the step in which it came, except in memory of their own
+// (tcp.Conn.Unburden).
 func (p *frames) scarce() bool { return p.out() >= p.receive()-p.receive()/4 }
 
 // keep adds n to the count of frames of fr's pool that connections of this engine hold.
@@ -98,15 +99,16 @@ func (p *frames) keep(fr port.Frame, n int) {
 	p.all[fr.Home].away.Add(int32(n))
 }
 
-// out returns how many frames of this engine's pool are held. If its connections hold
-// frames of another pool of which a larger part is held, it returns that part of this
-// engine's pool.
+// out returns how many frames of this engine's pool are held. The connections may hold
+// frames of another pool, of which a larger part is held. out then returns that part of
+// this engine's pool.
 func (p *frames) out() int { return max(p.kept+int(p.away.Load()), p.strain) }
 
-// publish lets other engines know how many frames of this pool our connections hold.
+// publish lets other engines read how many frames of this pool the connections of this
+// engine hold.
 func (p *frames) publish() { p.keptHere.Store(int32(p.kept)) }
 
-// compare reads how much of the pools is held that lend us frames.
+// compare reads how large a part of the lenders' pools is held.
 func (p *frames) compare() {
 	p.strain = 0
 	if p.foreign == 0 {
@@ -122,10 +124,10 @@ func (p *frames) compare() {
 	}
 }
 
-// txShare returns how many transmit frames one flow may hold: a sixteenth of the rest,
-// so that many flows can send a bunch each, one after the other. Until three quarters
-// are lent to flows whose peers do not read, a flow may hold its part of the pool in
-// any case.
+// txShare returns how many transmit frames one flow may hold. It is a sixteenth of the
+// rest, so that many flows can each send a bunch, one after the other. Until three
+// quarters are lent to flows whose peers do not read, a flow may always hold its part
+// of the pool.
 func (p *frames) txShare() int {
 	all := pool(p.limits)
 	share := (all - p.lent) / 16
@@ -135,8 +137,8 @@ func (p *frames) txShare() int {
 	return max(share, 1)
 }
 
-// stock makes more than above transmit frames spare, if it can, and reports whether it
-// could.
+// stock takes frames from the port until more than above transmit frames are spare. It
+// reports whether it could.
 func (p *frames) stock(above int) bool {
 	if len(p.spare) <= above {
 		n := len(p.spare)
@@ -153,7 +155,7 @@ func (p *frames) takeSpare() port.Frame {
 	return fr
 }
 
-// giveBack returns the frames that this step has finished with.
+// giveBack returns the frames that this step has finished with to the port.
 func (p *frames) giveBack() {
 	if len(p.spent) != 0 {
 		p.port.Recycle(p.spent)

@@ -9,9 +9,9 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// ahead is how many packets before its turn a packet's headers are prefetched. The
-// kernel has written them on another processor, and waiting for them costs as much as
-// parsing them.
+// ahead is how many packets before its turn the headers of a packet are prefetched. The
+// kernel has written the headers on another processor. Waiting for them costs as much
+// as parsing them.
 const ahead = 2
 
 // receive processes the frames that have arrived at the port since the last step.
@@ -38,8 +38,8 @@ func (e *Engine) prefetch(fr port.Frame) {
 	wire.Prefetch(e.port.Bytes(fr))
 }
 
-// input brings one packet to its flow. Afterwards the frame belongs to the flow, is on
-// its way to another engine, or is spent.
+// input brings one packet to its flow. Afterwards the frame belongs to the flow or to
+// another engine, or will be given back.
 func (e *Engine) input(fr port.Frame) {
 	b := e.port.Bytes(fr)
 	if why := wire.ParsePacket(b, &e.pkt); why != wire.OK {
@@ -64,10 +64,10 @@ func (e *Engine) input(fr port.Frame) {
 }
 
 // find looks up the flow that e.pkt belongs to, and the lane that owns the flow. The
-// steering record saves the hash. find uses its flow id only if the packet agrees with
-// it, and never uses its owner: the directory has the owner. f is nil if this
-// engine does not have the flow: then owner is the lane that gets the flow's segments. f
-// may be a flow without an owner.
+// flow id in the steering record saves the hash. find uses that id only if the packet
+// agrees with it. It never uses the owner in the record, because the directory has the
+// owner. If this engine does not have the flow, f is nil and owner is the lane that
+// gets the flow's segments. f may be a flow without an owner.
 func (e *Engine) find(fr port.Frame) (f *flow, owner Lane, why Drop) {
 	key := keyOf(&e.pkt)
 	if rec, ok := bpf.ParseRecord(e.port.Record(fr)); ok {
@@ -104,8 +104,8 @@ func (e *Engine) ownerOf(f *flow) (_ *flow, owner Lane, why Drop) {
 	return f, owner, 0
 }
 
-// elsewhere reports the other lane to which segments of flow id go, if it is a flow
-// with this key.
+// elsewhere returns the other lane to which segments of flow id go. ok is false if no
+// other lane has the flow, or if the flow has another key.
 func (e *Engine) elsewhere(id FlowID, key *bpf.FlowKey) (at Lane, ok bool) {
 	if len(e.lanes.engines) == 0 {
 		return 0, false
@@ -115,7 +115,7 @@ func (e *Engine) elsewhere(id FlowID, key *bpf.FlowKey) (at Lane, ok bool) {
 }
 
 // keyOf returns the flow key of a received packet. For an ICMP error it returns the key
-// of the flow whose segment the error quotes: this end sent that segment.
+// of the flow whose segment the error quotes. This end has sent that segment.
 func keyOf(p *wire.Packet) (k bpf.FlowKey) {
 	remote, local := p.Src, p.Dst
 	remotePort, localPort := p.TCP.SrcPort, p.TCP.DstPort
@@ -160,7 +160,7 @@ func (e *Engine) segment(f *flow, b []byte, fr port.Frame) {
 		return
 	}
 	if s.Flags&wire.RST != 0 && f.conn.Arrived() {
-		f.ulp.Receive(e.now, f.conn) // earlier octets may say why, and a reset discards them
+		f.ulp.Receive(e.now, f.conn) // read earlier octets first, because they may contain the reason and a reset discards them
 	}
 	kept, drop := f.conn.Receive(e.now, s)
 	e.count.tcp[drop]++
@@ -172,13 +172,13 @@ func (e *Engine) segment(f *flow, b []byte, fr port.Frame) {
 }
 
 // unsummedAfter is how long a peer may send only segments whose checksum has not been
-// computed. It is less than Linux waits before it sends a segment again.
+// computed. It is shorter than the time after which Linux sends a segment again.
 const unsummedAfter = 100 * time.Millisecond
 
 // refusePartial ends f if its peer has sent only such segments for some time. Otherwise
-// f would go on until a timeout, and neither end would say why. Only segments that
-// begin with the very octet that is due count: a peer repeats those, so that a sender
-// that guesses cannot end a connection with two packets.
+// f would continue until a timeout, and neither end would get the reason. Only segments
+// that begin with the next expected octet count. A peer repeats those segments. A
+// sender that guesses therefore cannot end a connection with two packets.
 func (e *Engine) refusePartial(f *flow) {
 	switch {
 	case f.conn == nil || !f.conn.Expects(e.pkt.TCP.Seq):
@@ -190,7 +190,7 @@ func (e *Engine) refusePartial(f *flow) {
 	}
 }
 
-// tooBig gives a path MTU report to the connection that it concerns.
+// tooBig passes a path MTU report to the connection that it concerns.
 func (e *Engine) tooBig(f *flow, b []byte, fr port.Frame) {
 	why := e.pkt.VerifyChecksum(b, false)
 	if why != wire.OK {

@@ -1,7 +1,7 @@
 package engine
 
-// line is a queue of flows in the order of arrival. Each flow is in it at most once, so that there is a place for
-// all.
+// line is a queue of flows in the order of arrival. Each flow is in it at most once, so
+// that it has room for all flows.
 type line struct {
 	places   []*flow
 	first, n int
@@ -29,7 +29,7 @@ func (l *line) next() *flow {
 	return f
 }
 
-// leave removes f, at whatever place it is.
+// leave removes f from any position.
 func (l *line) leave(f *flow) {
 	if !f.waits {
 		return
@@ -41,5 +41,5 @@ func (l *line) leave(f *flow) {
 	}
 }
 
-// at returns place i, counted from the first flow.
+// at returns the place at position i, counted from the first flow.
 func (l *line) at(i int) **flow { return &l.places[(l.first+i)%len(l.places)] }

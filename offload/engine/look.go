@@ -7,22 +7,23 @@ import (
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
-// lookAtMost is how many flows are looked at between two steps: few enough that no peer
-// notices.
+// lookAtMost is how many flows are read between two steps. It is small enough not to
+// delay packets noticeably.
 const lookAtMost = 256
 
 // Glance is the state of an engine at one moment.
 type Glance struct {
 	Counters Counters
-	Flows    int       // that have a connection
-	TCP      tcp.Stats // of connections since the engine was made: those that have ended, and those looked at
+	Flows    int       // number of flows that have a connection
+	TCP      tcp.Stats // counters of connections since the engine was made: those that have ended and those that were read
 }
 
-// Look reads the engine. It calls first, if set, which may read what else belongs to
-// the queue's goroutine. Then it calls fn for each flow that has a connection here,
-// with the index in ids and the connection. All of it happens between two steps, a few
-// flows at a time, so that other work goes on meanwhile. fn must only read, and must
-// keep nothing. If ctx ends first, first and fn may still run a little later.
+// Look reads the state of the engine. It first calls first, if set, which may read
+// everything that belongs to the queue's goroutine. Then it calls fn for each flow that
+// has a connection here, with the index in ids and the connection. All calls run
+// between two steps, a few flows at a time, so that other work continues meanwhile. fn
+// must only read, and must keep nothing. If ctx ends first, first and fn may still run
+// a little later.
 func (e *Engine) Look(ctx context.Context, ids []FlowID, first func(), fn func(i int, c *tcp.Conn)) (Glance, error) {
 	var g Glance
 	err := e.between(ctx, func() {
@@ -40,13 +41,13 @@ func (e *Engine) Look(ctx context.Context, ids []FlowID, first func(), fn func(i
 		})
 	}
 	if err != nil {
-		return Glance{}, err // fn may still write after ctx has ended
+		return Glance{}, err // the result is not valid: fn may still write after ctx has ended
 	}
 	return g, nil
 }
 
-// between is call for callers that only read: it works on an engine that has stopped,
-// too, as one does whose interface is gone.
+// between is call for callers that only read. It also works on an engine that has
+// stopped, for example because its interface is gone.
 func (e *Engine) between(ctx context.Context, fn func()) error {
 	err := e.call(ctx, fn)
 	if errors.Is(err, ErrStopped) {
@@ -59,7 +60,7 @@ func (e *Engine) between(ctx context.Context, fn func()) error {
 	return err
 }
 
-// lookAt looks at one bunch of flows for Look.
+// lookAt reads the next flows for Look.
 func (e *Engine) lookAt(ids []FlowID, at int, fn func(int, *tcp.Conn)) {
 	for i := at; i < min(at+lookAtMost, len(ids)); i++ {
 		if f := e.flow(ids[i]); f != nil && f.conn != nil {

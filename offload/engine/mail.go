@@ -8,35 +8,35 @@ import (
 	"github.com/stag-rdma/stag/offload/port"
 )
 
-// passLen is how many segments can wait at a lane for its engine, from all other
-// engines together.
+// passLen is how many segments of other engines can wait at a lane, from all engines
+// together.
 const passLen = 1024
 
-// mail is what other engines leave for one engine: segments of its flows, and its own
-// frames on their way back. Any engine gives, and only the engine itself takes. No
+// mail holds frames from other engines for one engine: segments of its flows, and its
+// own frames on their way back. Any engine may give. Only the engine itself takes. No
 // engine waits or locks.
 type mail struct {
 	pass passRing
 	home homeRing
-	late atomic.Bool // the engine has ended, and a frame may have come since
+	late atomic.Bool // the engine has ended, and a frame may have come since then
 }
 
-// passSlot is a place of a passRing. turn is the position that may be filled next in this
-// place, or that position plus 1 once the frame is in place.
+// passSlot is a place of a passRing. turn is the position that may be filled next in
+// this place. When the frame is in place, turn is that position plus 1.
 type passSlot struct {
 	turn  atomic.Uint64
 	frame port.Frame
 }
 
-// passRing is a bounded queue with many givers and one taker. A giver that has claimed
-// a place and not filled it yet hides the places behind it for that moment: the taker
-// finds an empty ring and does not wait.
+// passRing is a bounded queue with many givers and one taker. If a giver has claimed a
+// place and not filled it yet, the taker does not see the places behind it. The taker
+// finds an empty ring then and does not wait.
 type passRing struct {
 	tail  atomic.Uint64 // next position to fill
-	_     [56]byte      // the two ends live on different cache lines
-	head  uint64        // next position to take; owned by the taker
+	_     [56]byte      // keeps the two ends in different cache lines
+	head  uint64        // next position to take; only the taker uses it
 	_     [56]byte
-	slots []passSlot // a power of two
+	slots []passSlot // length is a power of two
 }
 
 // init makes room for n frames, rounded up to a power of two.
@@ -47,8 +47,8 @@ func (r *passRing) init(n int) {
 	}
 }
 
-// give hands f over, or reports that the ring is full. It tries again only when
-// another giver has just succeeded.
+// give puts f into the ring, or returns false if the ring is full. It tries again only
+// when another giver has just succeeded.
 func (r *passRing) give(f port.Frame) bool {
 	for {
 		at := r.tail.Load()
@@ -66,7 +66,7 @@ func (r *passRing) give(f port.Frame) bool {
 	}
 }
 
-// take returns the oldest frame.
+// take removes and returns the oldest frame. It returns false if the ring is empty.
 func (r *passRing) take() (port.Frame, bool) {
 	s := &r.slots[r.head&uint64(len(r.slots)-1)]
 	if s.turn.Load() != r.head+1 {
@@ -78,15 +78,15 @@ func (r *passRing) take() (port.Frame, bool) {
 	return f, true
 }
 
-// homeRing carries frames of one pool back to it. It has a place for each frame
-// of the pool, so it is never full. A place holds the frame's address plus 1; 0
-// says that it is empty.
+// homeRing carries frames of one pool back to the pool. It has a place for each frame
+// of the pool, so that it is never full. A place contains the frame's address plus 1. 0
+// means that the place is empty.
 type homeRing struct {
 	tail  atomic.Uint64 // next position to fill
-	_     [56]byte      // the two ends live on different cache lines
-	head  uint64        // next position to take; owned by the taker
+	_     [56]byte      // keeps the two ends in different cache lines
+	head  uint64        // next position to take; only the taker uses it
 	_     [56]byte
-	slots []atomic.Uint64 // a power of two
+	slots []atomic.Uint64 // length is a power of two
 }
 
 // init makes room for every frame of a pool.
@@ -100,7 +100,7 @@ func (r *homeRing) give(addr uint64) {
 	}
 }
 
-// take returns the address of the frame that came first.
+// take returns the address of the oldest frame. ok is false if there is none.
 func (r *homeRing) take() (addr uint64, ok bool) {
 	s := &r.slots[r.head&uint64(len(r.slots)-1)]
 	v := s.Load()
@@ -112,21 +112,21 @@ func (r *homeRing) take() (addr uint64, ok bool) {
 	return v - 1, true
 }
 
-// powerOfTwo returns the smallest power of two that is not below n.
+// powerOfTwo returns the smallest power of two that is n or more.
 func powerOfTwo(n int) int { return 1 << bits.Len(uint(max(n, 1)-1)) }
 
 // lanes is an engine's place among the engines of its adapter. Join sets it.
 type lanes struct {
-	engines []*Engine // by lane; empty for an adapter with one lane
-	first   port.Lane // of this engine's port
-	span    port.Lane // how many lanes this engine's port has
+	engines []*Engine // engines of the adapter by lane; empty for an adapter with one lane
+	first   port.Lane // first lane of this engine's port
+	span    port.Lane // number of lanes of this engine's port
 	wake    []uint64  // bitmap of the lanes to wake after this step
 }
 
-// Join connects the engines of all ports of an adapter, so that a segment that arrives
-// at one lane reaches the flow that another lane's engine owns. Call it once, before
-// any engine runs. The engines must share one Directory, and be in the order of their
-// lanes, those of one port next to each other.
+// Join connects the engines of all ports of an adapter. A segment that arrives at one
+// lane then reaches the flow that another lane's engine owns. Call Join once, before
+// any engine runs. The engines must share one Directory. They must be in the order of
+// their lanes, with those of one port next to each other.
 func Join(engines ...*Engine) error {
 	for i, e := range engines {
 		if int(e.lane) != i {
@@ -162,11 +162,12 @@ func Join(engines ...*Engine) error {
 	return nil
 }
 
-// ofOurPort reports whether the frame's pool is one of this engine's port.
+// ofOurPort reports whether the frame's pool belongs to this engine's port.
 func (e *Engine) ofOurPort(f port.Frame) bool { return f.Home-e.lanes.first < e.lanes.span }
 
-// passTo gives f to the engine of a lane. The caller must not use the frame afterwards:
-// it is at the other engine or, if its ring is full, counted and back in the pool.
+// passTo gives f to the engine of a lane. The caller must not use the frame afterwards.
+// If the ring of that engine is full, passTo counts the packet and returns the frame to
+// its pool.
 func (e *Engine) passTo(lane port.Lane, f port.Frame) {
 	if int(lane) >= len(e.lanes.engines) || lane == e.lane || e.lanes.engines[lane].ended.Load() {
 		e.count.drops[DropNoOwner]++
@@ -181,14 +182,15 @@ func (e *Engine) passTo(lane port.Lane, f port.Frame) {
 	}
 	e.count.PassedOut++
 	e.wakeLater(lane)
-	if to.ended.Load() { // meanwhile
+	if to.ended.Load() { // the engine has ended meanwhile
 		to.mail.late.Store(true)
 		to.drain()
 	}
 }
 
-// drain returns the frames that wait for this engine, which has ended. If another goroutine holds the token, that
-// goroutine calls drain after it has given the token back.
+// drain returns the frames that wait for this engine, which has ended. If another
+// goroutine holds the token, that goroutine calls drain after it has given the token
+// back.
 func (e *Engine) drain() {
 	for e.mail.late.Load() && e.token.CompareAndSwap(false, true) {
 		e.mail.late.Store(false)
@@ -201,15 +203,15 @@ func (e *Engine) drain() {
 // pools. The caller holds the token.
 func (e *Engine) returnMail() {
 	for f, ok := e.mail.pass.take(); ok; f, ok = e.mail.pass.take() {
-		if f.Home != e.lane { // no engine uses our own pool any more
+		if f.Home != e.lane { // no engine uses the pool of this lane any more
 			e.release(f)
 		}
 	}
 	e.wakePeers()
 }
 
-// takeMail takes the frames that other engines passed to this engine, and this engine's
-// own frames that come back. Passed frames are processed like any other arrival.
+// takeMail takes frames that other engines have given to this engine. Segments are
+// processed like any other arrival. This engine's own frames return to the pool.
 func (e *Engine) takeMail() {
 	for addr, ok := e.mail.home.take(); ok; addr, ok = e.mail.home.take() {
 		e.frames.spent = append(e.frames.spent, port.Frame{Addr: addr, Home: e.lane})
@@ -235,10 +237,10 @@ func (e *Engine) release(f port.Frame) {
 	e.wakeLater(f.Home)
 }
 
-// wakeLater notes that the engine of a lane must be woken when this step ends.
+// wakeLater makes the end of this step wake the engine of a lane.
 func (e *Engine) wakeLater(lane port.Lane) { e.lanes.wake[lane/64] |= 1 << (lane % 64) }
 
-// wakePeers wakes the engines for which this step has left frames.
+// wakePeers wakes the engines that have got frames in this step.
 func (e *Engine) wakePeers() {
 	for i, set := range e.lanes.wake {
 		if set == 0 {

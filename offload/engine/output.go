@@ -5,16 +5,16 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// outbox is the state of the port's transmit side, as the engine knows it.
+// outbox is the engine's view of the port's transmit side.
 type outbox struct {
-	room    int  // free places in the transmit ring, at least
-	queued  int  // packets for the port since the last flush
+	room    int  // lower limit of the free places in the transmit ring
+	queued  int  // packets given to the port since the last flush
 	stalled bool // the link sends nothing now
 	one     [1]port.Frame
 }
 
-// Send implements tcp.Output: one segment of this flow, onto the port. The
-// headers go in front of the payload in the frame that holds it. If the kernel still
+// Send implements tcp.Output. It queues one segment of this flow at the port. The
+// headers go in front of the payload in the frame that contains it. If the kernel still
 // reads that frame, or the segment is only a piece of it, the payload is copied into a
 // frame of its own.
 func (f *flow) Send(h *wire.TCPFields, fr port.Frame, off, n int) bool {
@@ -32,8 +32,8 @@ func (f *flow) Send(h *wire.TCPFields, fr port.Frame, off, n int) bool {
 	return true
 }
 
-// SendCopy implements tcp.Output: the payload is copied into a frame that lasts
-// until the packet has left.
+// SendCopy implements tcp.Output. It copies the payload into a frame that lasts until
+// the packet has been sent.
 func (f *flow) SendCopy(h *wire.TCPFields, payload []byte) bool {
 	e := f.e
 	if !e.hasRoom() {
@@ -56,7 +56,7 @@ func (f *flow) SendCopy(h *wire.TCPFields, payload []byte) bool {
 }
 
 // transmit writes the headers in front of the n octets of payload in fr, and queues the
-// packet. The caller has checked that there is room.
+// packet. The caller must have checked that there is room.
 func (e *Engine) transmit(f *flow, h *wire.TCPFields, fr port.Frame, n int) {
 	mem := e.port.Bytes(port.Frame{Addr: fr.Addr - port.Headroom, Len: uint32(port.Headroom + n), Home: fr.Home})
 	length := f.head.Write(mem, port.Headroom, h)
@@ -73,12 +73,12 @@ func (e *Engine) transmit(f *flow, h *wire.TCPFields, fr port.Frame, n int) {
 	}
 }
 
-// flushEvery is how many packets are queued at most before the kernel is told of them.
-// The other end starts on the first packets while we make the next, and octets that the
-// kernel copies are still in the processor's cache.
+// flushEvery is the largest number of packets that are queued before the kernel is told
+// to send them. The other end can then process the first packets while this end makes
+// the next. Octets that the kernel copies are still in the processor's cache.
 const flushEvery = 32
 
-// hasRoom reports whether the transmit ring takes another packet.
+// hasRoom reports whether the transmit ring has room for another packet.
 func (e *Engine) hasRoom() bool {
 	if !e.roomy() {
 		e.count.TxRingFull++

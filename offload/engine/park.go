@@ -2,8 +2,8 @@ package engine
 
 import "github.com/stag-rdma/stag/offload/port"
 
-// parkMax is how many frames one flow may park. Further frames are dropped, and the
-// peer sends them again.
+// parkMax is how many frames one flow may park. Further frames are dropped. The peer
+// sends their octets again.
 const parkMax = 128
 
 // park keeps a frame until its flow's connection is installed.
@@ -22,8 +22,8 @@ func (e *Engine) park(f *flow, fr port.Frame) {
 	e.count.Parked++
 }
 
-// replay processes f's parked frames in their order of arrival: they go to the
-// connection, which is installed now, or to the engine that owns it.
+// replay processes f's parked frames in their order of arrival. They go to the
+// connection if it is installed here, otherwise to the engine that owns it.
 func (e *Engine) replay(f *flow) {
 	parked := f.parked
 	f.parked = nil
@@ -33,7 +33,7 @@ func (e *Engine) replay(f *flow) {
 	}
 }
 
-// unpark returns f's parked frames to their pools, unprocessed.
+// unpark returns f's parked frames to their pools without processing them.
 func (e *Engine) unpark(f *flow) {
 	for _, fr := range f.parked {
 		e.release(fr)
@@ -42,8 +42,8 @@ func (e *Engine) unpark(f *flow) {
 	f.parked = nil
 }
 
-// takeNews takes the heard functions of flows whose first segment has arrived. It is
-// rare, so it may allocate. The functions run without the token.
+// takeNews returns the heard functions of flows whose first segment has arrived. It may
+// allocate, because it is rare. The functions run without the token.
 func (e *Engine) takeNews() (heard []func()) {
 	for f := e.news; f != nil; f = e.news {
 		heard = append(heard, f.heard)

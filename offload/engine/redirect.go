@@ -6,19 +6,20 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// Heading describes the new route of a flow's frames.
+// Heading contains the addresses on the link for a flow's frames, and the MTU.
 type Heading struct {
 	Flow     FlowID
-	Dst, Src wire.MAC // MAC addresses of the next hop and of our interface
-	MTU      uint16   // of the interface, octets; 0: not known
+	Dst, Src wire.MAC // MAC addresses of the next hop and of this interface
+	MTU      uint16   // MTU of the interface in octets; 0: not known
 }
 
-// redirectAtMost is how many flows are redirected between two steps: few enough not to delay packets noticeably.
+// redirectAtMost is how many flows are redirected between two steps. It is small enough
+// not to delay packets noticeably.
 const redirectAtMost = 256
 
-// Redirect gives flows of this engine new MAC addresses, and a new limit for the size of their segments. It skips
-// flows that have ended. Redirects of one caller take effect in their order. If ctx ends first, some may still take
-// effect later.
+// Redirect gives flows of this engine new MAC addresses, and a new limit for the size
+// of their segments. It skips flows that have ended. Redirects of one caller take
+// effect in their order. If ctx ends first, some may still take effect later.
 func (e *Engine) Redirect(ctx context.Context, list []Heading) error {
 	for len(list) > 0 {
 		part := list[:min(redirectAtMost, len(list))]

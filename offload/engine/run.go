@@ -12,24 +12,24 @@ import (
 	"github.com/stag-rdma/stag/offload/clock"
 )
 
-// rest says when an engine next needs to run, and until when Run sleeps.
+// rest says when an engine must run next, and until when Run sleeps.
 type rest struct {
-	next   clock.Instant // what the last step reported
-	vain   int           // steps in a row that moved nothing
+	next   clock.Instant // result of the last step
+	vain   int           // number of steps in a row that moved nothing
 	asleep atomic.Bool   // Run sleeps; any goroutine may read it
 	alarm  clock.Instant // Run sleeps until then
-	moved  uint64        // packets moved when streams last looked; only Run uses it
+	moved  uint64        // packets moved when streams was last called; only Run uses it
 }
 
-// Progress runs commands and one step at time now, unless another goroutine does so,
-// and reports when the engine next needs to run. ok is false if another goroutine holds
-// the token: that goroutine does the work instead. Run does the same again and again. A
-// goroutine that posts or polls calls Visit.
+// Progress runs commands and one step at time now. It returns when the engine must run
+// next. ok is false if another goroutine holds the token. That goroutine then does the
+// work. Run calls the same code in a loop. A goroutine that posts or polls calls Visit.
 func (e *Engine) Progress(now clock.Instant) (next clock.Instant, ok bool) {
 	return e.turn(now, true)
 }
 
-// turn implements Progress and Visit. A keeper that has found work looks again at once.
+// turn is the common part of Progress and Visit. A keeper that has found work looks for
+// more at once.
 func (e *Engine) turn(now clock.Instant, keeper bool) (next clock.Instant, ok bool) {
 	if !e.token.CompareAndSwap(false, true) {
 		return clock.Never, false
@@ -41,11 +41,11 @@ func (e *Engine) turn(now clock.Instant, keeper bool) (next clock.Instant, ok bo
 	}
 	now = max(now, e.now) // another goroutine may have stepped since the caller read the clock
 	e.now = now
-	e.reader.Enter() // commands call upper layers too
+	e.reader.Enter() // before commands, because commands call upper layers too
 	e.cmds.runAll()
 	next = e.Step(now)
 	if e.worked && keeper {
-		next = now // there may be more
+		next = now // there may be more work
 	}
 	e.rest.next = next
 	early := next != clock.Never && e.rest.asleep.Load() && (e.rest.alarm == clock.Never || next < e.rest.alarm)
@@ -54,7 +54,7 @@ func (e *Engine) turn(now clock.Instant, keeper bool) (next clock.Instant, ok bo
 	e.deliver()
 	e.token.Store(false)
 	if early {
-		e.port.Wake() // the sleeping Run has a later alarm
+		e.port.Wake() // makes Run, which sleeps until a later time, sleep again
 	}
 	for _, tell := range heard {
 		tell()
@@ -63,8 +63,8 @@ func (e *Engine) turn(now clock.Instant, keeper bool) (next clock.Instant, ok bo
 	return next, true
 }
 
-// deliver calls Ended for the flows that have ended. The caller has the token: no later
-// step of another goroutine can overtake it.
+// deliver calls Ended for the flows that have ended. The caller holds the token, so
+// that no later step of another goroutine overtakes deliver.
 func (e *Engine) deliver() {
 	if e.cfg.Ended != nil {
 		for _, end := range e.ends {
@@ -83,12 +83,12 @@ func (e *Engine) after() {
 
 // Run runs the engine until ctx ends. It has a thread of its own, spins for Config.Spin
 // after it last found work, and otherwise sleeps in the port. Run is also the keeper of
-// an engine whose users call Progress themselves: it sleeps without the token, and
-// handles deadlines and arrivals that no user polls for.
+// an engine whose users call Progress themselves. The keeper sleeps without the token.
+// It handles deadlines, and arrivals that no user polls for.
 //
-// When Run returns, every flow has ended, with stream.ErrPort and the cause of ctx if
-// that has one of its own. The engine cannot run again. The error is the port's; it is
-// nil if ctx has ended.
+// When Run returns, every flow has ended with stream.ErrPort and, if ctx has a cause of
+// its own, that cause. The engine cannot run again. Run returns the error of the port.
+// It returns nil if ctx has ended.
 func (e *Engine) Run(ctx context.Context) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -100,7 +100,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		why = cause
 	}
 	e.endAll(why)
-	e.reader.Close() // nothing is left that could look up an STag
+	e.reader.Close() // no upper layer is left that could look up an STag
 	return err
 }
 
@@ -142,7 +142,7 @@ func (e *Engine) loop(ctx context.Context) error {
 		if limit == 0 {
 			continue
 		}
-		if !e.doorbells.any() { // one may have rung silently while this goroutine had the token
+		if !e.doorbells.any() { // a doorbell may have rung silently while this goroutine had the token
 			err = e.port.Sleep(limit)
 		}
 		if err != nil {
@@ -153,24 +153,23 @@ func (e *Engine) loop(ctx context.Context) error {
 	return nil
 }
 
-// yield gives the processor to another thread that waits for it. Often that is the
-// thread that fills our ring, and its packets are then found without a sleep and a
+// yield gives the processor to another thread that waits for it. Often that thread
+// fills the receive ring. The engine then finds the packets without a sleep and a
 // wake-up. If no thread waits, yield costs a system call.
 func yield() { _, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 
-// A pause is a sleep that arrivals do not end. Waking an engine for the first packet of
-// a bunch costs the other end, or the thread that carries the packets there, more than
-// the packet itself. Between two ends that stream, pauses leave the bunches whole. The
-// engine pauses if it has moved enough packets since the last check; a few messages
-// back and forth never cause a pause.
-// longer rest; a few messages back and forth never make it do so.
+// A short sleep does not end when frames arrive. Waking an engine for the first packet
+// of a bunch costs the other end, or the thread that carries the packets there, more
+// than the packet itself. Between two ends that stream, short sleeps leave the bunches
+// whole. The engine takes a short sleep if it has moved enough packets since the last
+// check. A few messages back and forth never cause one.
 const (
-	shortSleep = 20 * time.Microsecond // the kernel's timers add up to 50
-	streaming  = 64                    // packets, both ways
+	shortSleep = 20 * time.Microsecond // the kernel's timers add up to 50 µs
+	streaming  = 64                    // number of packets in both directions
 )
 
-// streams reports whether many packets have come and gone since the last call. Packets
-// that other goroutines move in the meantime count too.
+// streams reports whether many packets have been received and sent since the last call.
+// Packets that other goroutines move in the meantime count too.
 func (e *Engine) streams() bool {
 	e.acquire()
 	moved := e.count.RxPackets + e.count.TxPackets
@@ -180,8 +179,8 @@ func (e *Engine) streams() bool {
 	return moved-before >= streaming
 }
 
-// sleepShortly sleeps for a moment, or until the engine's next deadline. Wake ends the sleep
-// earlier.
+// sleepShortly sleeps for shortSleep, or until the engine's next deadline. Wake ends
+// the sleep earlier.
 func (e *Engine) sleepShortly(now clock.Instant) error {
 	e.acquire()
 	next := e.rest.next
@@ -193,8 +192,8 @@ func (e *Engine) sleepShortly(now clock.Instant) error {
 	return e.port.SleepUntilWake(limit)
 }
 
-// prepareSleep returns how long Run may sleep; 0 means not at all. From now on a goroutine
-// that makes the deadline earlier wakes Run.
+// prepareSleep returns how long Run may sleep. 0 means not at all. After the call, a
+// goroutine that makes the deadline earlier wakes Run.
 func (e *Engine) prepareSleep(now clock.Instant) (time.Duration, error) {
 	e.acquire()
 	defer e.token.Store(false)
@@ -212,14 +211,16 @@ func (e *Engine) getUp() {
 	e.token.Store(false)
 }
 
-// acquire takes the token. It waits: a holder keeps the token only for a short time.
+// acquire takes the token. It may spin, because a holder keeps the token only for a
+// short time.
 func (e *Engine) acquire() {
 	for !e.token.CompareAndSwap(false, true) {
 		runtime.Gosched()
 	}
 }
 
-// until returns how long to sleep at now for a deadline: negative for no limit.
+// until returns how long to sleep at time now for the deadline next. A negative result
+// means no limit.
 func until(now, next clock.Instant) time.Duration {
 	if next == clock.Never {
 		return -1
@@ -227,9 +228,9 @@ func until(now, next clock.Instant) time.Duration {
 	return max(0, next.Sub(now))
 }
 
-// Ring says that the flow's upper layer has something to transmit. It costs one atomic
-// operation if the doorbell is already rung. It wakes the engine's own goroutine if
-// that sleeps.
+// Ring tells the engine that the flow's upper layer has something to transmit. If the
+// doorbell has already rung, Ring costs one atomic operation. Ring wakes the engine's
+// own goroutine if it sleeps.
 func (e *Engine) Ring(id FlowID) {
 	if e.doorbells.ring(int(id.Index())) {
 		e.port.Wake()

@@ -10,22 +10,22 @@ import (
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
-// SlabMemory is how many octets the connections of one adapter may keep outside of frames together: received octets
+// SlabMemory is how many octets the connections of one adapter may keep outside of frames. These are received octets
 // after a hole, and sent octets that long paths have not acknowledged yet. The system provides a page when it is
 // first written to.
 const SlabMemory = 64 << 20
 
-// slabs is that memory: slabs of tcp.SlabLen octets, lent to the flows of all engines. The free slabs are a stack
-// without a lock. The slab that was returned last is lent first, so that pages that were never needed stay unused.
+// slabs is the memory of SlabMemory, divided into slabs of tcp.SlabLen octets. They are lent to the flows of all
+// engines. The free slabs are a stack without a lock. The slab that was returned last is lent first, so that pages
+// that were never needed stay unused.
 type slabs struct {
 	mem   []byte
-	below []atomic.Uint32 // by slab: the id of the next one in the stack
-	top   atomic.Uint64   // the id of the first one, and in the upper half a count of changes
+	below []atomic.Uint32 // for each slab, the id of the next one in the stack
+	top   atomic.Uint64   // id of the first slab, with a count of changes in the upper half
 	free  atomic.Int32
 }
 
-// newSlabs makes slabs with n octets in all. The memory is returned to the system when nothing refers to the slabs
-// any more.
+// newSlabs makes slabs with n octets in all. The system gets the memory back when the slabs become unreachable.
 func newSlabs(n int) (*slabs, error) {
 	mem, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
@@ -45,7 +45,7 @@ func (s *slabs) at(id uint32) []byte {
 	return s.mem[end-tcp.SlabLen : end : end]
 }
 
-// take lends a slab; it returns 0 if there is none.
+// take lends a slab. It returns 0 if there is none.
 func (s *slabs) take() (id uint32) {
 	for {
 		top := s.top.Load()
@@ -74,7 +74,7 @@ func (s *slabs) give(id uint32) {
 // above returns the next value of top, with id in it.
 func above(top uint64, id uint32) uint64 { return (top>>32+1)<<32 | uint64(id) }
 
-// SlabsLent returns how many slabs flows hold, of SlabMemory/tcp.SlabLen.
+// SlabsLent returns how many slabs flows hold. There are SlabMemory/tcp.SlabLen slabs.
 func (d *Directory) SlabsLent() int { return len(d.slabs.below) - 1 - int(d.slabs.free.Load()) }
 
 // Borrow implements tcp.Memory.
@@ -98,6 +98,6 @@ func (f *flow) Return(id uint32) {
 // Slab implements tcp.Memory.
 func (f *flow) Slab(id uint32) []byte { return f.e.dir.slabs.at(id) }
 
-// Spare implements tcp.Memory. A flow may hold as many slabs as would be left afterwards: one flow half of them, two
-// flows a third each. Thus there are always some for the next flow.
+// Spare implements tcp.Memory. A flow may hold as many slabs as are left afterwards: one flow half of them, two
+// flows a third each. Some slabs therefore remain for the next flow.
 func (f *flow) Spare() int { return max(0, (int(f.e.dir.slabs.free.Load())-f.slabs)/2) }

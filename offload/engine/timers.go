@@ -2,13 +2,14 @@ package engine
 
 import "github.com/stag-rdma/stag/offload/clock"
 
-// timers is a binary heap of flows by deadline. Every flow knows its index, so that moving a deadline costs a few
-// comparisons and no search. Only the queue's goroutine uses it.
+// timers is a binary heap of flows by deadline. Every flow stores its index, so that
+// moving a deadline costs a few comparisons and no search. Only the queue's goroutine
+// uses it.
 type timers struct {
 	heap []*flow
 }
 
-// set moves f to deadline at, or removes it if at is clock.Never.
+// set sets the deadline of f to at. If at is clock.Never, it removes f.
 func (t *timers) set(f *flow, at clock.Instant) {
 	switch {
 	case at == clock.Never && f.place < 0:
@@ -26,7 +27,7 @@ func (t *timers) set(f *flow, at clock.Instant) {
 	}
 }
 
-// next returns the earliest deadline.
+// next returns the earliest deadline, or clock.Never.
 func (t *timers) next() clock.Instant {
 	if len(t.heap) == 0 {
 		return clock.Never

@@ -6,48 +6,48 @@ import (
 	"github.com/stag-rdma/stag/offload/clock"
 )
 
-// Flows that have more to send than there is room for take turns: each sends a bunch,
-// and then waits until all others have had their turn. Segments in bunches cost both
-// ends less: the state of their connection and the memory that they go to are in the
-// caches for all but the first, and one ACK acknowledges many.
+// Flows take turns if they have more to send than there is room for. Each flow sends a
+// bunch, and then waits until all others have had their turn. Segments in bunches cost
+// both ends less. For all but the first, the state of the connection and the target
+// memory are in the caches. One ACK acknowledges many segments.
 
 const (
-	// turn is how many frames a flow may fill before others have their turn.
+	// turn is how many frames a flow may fill before other flows have their turn.
 	turn = 32
 
-	// turnsMost is about how many packets a step sends in turns. Then the step ends, so
-	// that arrivals are processed: the frames that they acknowledge are still in the
+	// turnsMost is about how many packets a step sends in turns. The step then ends, so
+	// that arrivals are processed. The frames that they acknowledge are still in the
 	// caches.
 	turnsMost = 256
 
-	// slack is how much longer than twice the least round trip a segment may be under
-	// way before the bound on frames falls.
+	// slack is how much longer than twice the shortest round trip a segment may be in
+	// flight before the limit on frames falls.
 	slack = 250 * time.Microsecond
 
-	// patience is how long the engine waits for frames to come back before the bound
+	// patience is how long the engine waits for frames to come back before the limit
 	// rises.
 	patience = time.Millisecond
 )
 
-// flight bounds how many frames all flows together have under way while some wait for
-// their turn. The peers' windows allow far more frames than the peers keep up with:
-// those would wait in the peers' receive rings, leave the caches there, and be lost
-// when the rings are full.
+// flight limits how many frames all flows together have in flight while some wait for
+// their turn. The peers' windows allow far more frames than the peers can process.
+// Those frames would wait in the peers' receive rings, leave the caches there, and be
+// lost when the rings are full.
 //
-// The bound rises by a quarter of the frames that come back in time, and falls by a
+// The limit rises by a quarter of the frames that come back in time. It falls by a
 // quarter of those that come back late. If no frame comes back at all, because silent
-// peers have them all, it rises by a bunch.
+// peers have them all, the limit rises by a bunch.
 type flight struct {
-	least, all int // frames; between them is the bound
+	least, all int // smallest and largest value of the limit, in frames
 	most       int
-	quarters   int           // quarters by which the bound still has to rise
-	since      clock.Instant // when a frame last came back, or the bound rose because none did
+	quarters   int           // quarters of a frame by which the limit must still rise
+	since      clock.Instant // when a frame last came back, or the limit rose because none did
 }
 
 func newFlight(pool int) flight { return flight{least: pool / 8, most: pool / 8, all: pool} }
 
-// acked notes that n frames have come back, the last one after trip; least is the least
-// round trip. A trip of 0 is unknown.
+// acked handles n frames that have come back, the last one after trip. least is the
+// shortest round trip. A trip of 0 is unknown.
 func (l *flight) acked(now clock.Instant, n int, trip, least time.Duration, waiting bool) {
 	l.since = now
 	if !waiting || trip == 0 {
@@ -61,7 +61,7 @@ func (l *flight) acked(now clock.Instant, n int, trip, least time.Duration, wait
 	l.quarters %= 4
 }
 
-// look raises the bound if no flow can go on otherwise.
+// look raises the limit if no flow can continue otherwise.
 func (l *flight) look(now clock.Instant, lent int, waiting bool) {
 	switch {
 	case !waiting:
@@ -71,12 +71,12 @@ func (l *flight) look(now clock.Instant, lent int, waiting bool) {
 	}
 }
 
-// mayLend reports whether more frames may be under way. A single flow is bounded only
-// by its peer and the network.
+// mayLend reports whether more frames may be in flight. Only the peer and the network
+// limit a single flow.
 func (e *Engine) mayLend() bool { return (e.open == 1 || e.frames.lent < e.flight.most) && e.roomy() }
 
-// allowance returns how many frames a flow may fill that is served out of turn, because
-// of an event: none while others wait.
+// allowance returns how many frames a flow may fill that is served out of turn because
+// of an event. It returns 0 while other flows wait.
 func (e *Engine) allowance() int {
 	if e.line.n != 0 || len(e.retry) != 0 || !e.mayLend() {
 		return 0
@@ -84,8 +84,8 @@ func (e *Engine) allowance() int {
 	return turn
 }
 
-// unload frees frames of a flow that could fill more than it may hold: the flow goes on
-// when the frames are back. It counts no frame as acknowledged.
+// unload frees frames of a flow that could fill more than it may hold. The flow
+// continues when the frames are back. unload counts no frame as acknowledged.
 func (e *Engine) unload(f *flow) {
 	back := f.back
 	if f.conn.Unload(turn) != 0 {
@@ -98,7 +98,7 @@ func (e *Engine) unload(f *flow) {
 // is room.
 func (e *Engine) resume() {
 	stuck := e.retry
-	e.retry = e.retry[:0] // never longer than what was read of stuck, which it overwrites
+	e.retry = e.retry[:0] // the slice never gets longer than the part of stuck that was read, so that it may overwrite it
 	for i, f := range stuck {
 		if !e.roomy() {
 			e.retry = append(e.retry, stuck[i:]...)

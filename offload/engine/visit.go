@@ -7,17 +7,18 @@ import (
 )
 
 // turns is how often a visitor does the work of goroutines that came meanwhile and
-// found the token taken. Then it leaves the rest to Run.
+// found the token taken. After that, it leaves the rest to Run.
 const turns = 8
 
-// Visit runs commands and one step, unless another goroutine does so: the inline mode.
-// A goroutine that posts or polls calls it, so that no message waits for another
-// goroutine to be scheduled. A flow whose doorbell was rung with RingSilently before
-// the call has been served when Visit returns, or is being served by another goroutine.
+// Visit runs commands and one step, unless another goroutine does so. This is the
+// inline mode. A goroutine that posts or polls calls Visit, so that no message waits
+// for another goroutine to be scheduled. A flow whose doorbell was rung with
+// RingSilently before the call has been served when Visit returns, or is being served
+// by another goroutine.
 //
-// Run, the keeper, handles deadlines meanwhile. It handles arrivals too, unless
-// visitors come so often that it need not (package visits). A visitor that goes to
-// sleep calls Watch.
+// Run, the keeper, handles deadlines meanwhile. It also handles arrivals, unless
+// visitors come so often that it need not (package visits). A visitor that is going to
+// sleep must call Watch.
 func (e *Engine) Visit(now clock.Instant) {
 	e.visits.Enter()
 	for range turns {
@@ -31,21 +32,21 @@ func (e *Engine) Visit(now clock.Instant) {
 	e.port.Wake()
 }
 
-// Awake reports whether the keeper runs. It will find a doorbell that was rung silently
-// before the call: then no goroutine need visit for it.
+// Awake reports whether the keeper runs. If it does, the keeper will find a doorbell
+// that was rung silently before the call, and no goroutine need call Visit for it.
 func (e *Engine) Awake() bool { return !e.rest.asleep.Load() }
 
 // Watch makes the keeper wait for arrivals, if it leaves them to visitors. A visitor
-// calls Watch before it goes to sleep, and then looks once more whether there is work
-// for it.
+// calls Watch before it goes to sleep. After Watch, the visitor must look once more
+// whether there is work for it.
 func (e *Engine) Watch() {
 	if e.visits.Leave() {
 		e.port.Wake()
 	}
 }
 
-// sleepUntilWake sleeps for limit, or until the engine's next deadline. Only Wake ends the sleep
-// earlier.
+// sleepUntilWake sleeps for limit, or until the engine's next deadline. Only Wake ends
+// the sleep earlier.
 func (e *Engine) sleepUntilWake(now clock.Instant, limit time.Duration) (err error) {
 	e.acquire()
 	e.rest.alarm = clock.Sooner(e.rest.next, now.Add(limit))
