@@ -2,7 +2,6 @@ package show
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/engines"
@@ -34,14 +33,7 @@ func (l cqList) len() int { return len(l) }
 // text prints CQs as `rdma resource show cq` does.
 func (l cqList) text(p *page) {
 	for _, c := range l {
-		p.row(fmt.Sprint("cqn ", c.Number), fmt.Sprint("cqe ", c.Depth), fmt.Sprint("ready ", c.Ready), fmt.Sprint("users ", c.QPs), c.overrun(), c.String())
+		p.row(append(c.Columns(), c.String())...)
 	}
 	p.flush()
-}
-
-func (c cq) overrun() string {
-	if c.Overrun {
-		return "overrun"
-	}
-	return ""
 }

@@ -3,10 +3,7 @@ package show
 import (
 	"bytes"
 	"encoding/json"
-	"maps"
 	"path/filepath"
-	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -86,48 +83,6 @@ func TestWatchedJSON(t *testing.T) {
 			}
 		}
 	}
-}
-
-// TestSchemasAreWhole: a schema lists exactly the members that a row can have.
-func TestSchemasAreWhole(t *testing.T) {
-	for subject, row := range map[string]any{
-		"devices": device{}, "flows": flow{}, "qps": qp{}, "mrs": mr{}, "cqs": cq{}, "queues": queue{}, "stats": counter{},
-	} {
-		raw, err := jsonschema.NewCompiler().Compile(schemaFile("show-" + subject))
-		if err != nil {
-			t.Fatal(err)
-		}
-		items := raw.Items2020
-		for items.Ref != nil {
-			items = items.Ref
-		}
-		lists := slices.Sorted(maps.Keys(items.Properties))
-		has := members(reflect.TypeOf(row))
-		slices.Sort(has)
-		if !slices.Equal(lists, has) {
-			t.Errorf("%s: the schema lists %q, a row has %q", subject, lists, has)
-		}
-	}
-}
-
-// members returns the JSON names of a struct's fields, including those of embedded structs.
-func members(t reflect.Type) (names []string) {
-	for i := range t.NumField() {
-		f := t.Field(i)
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		switch {
-		case f.Anonymous && name == "":
-			names = append(names, members(f.Type)...)
-		case f.Type == reflect.TypeFor[*report.TCP]():
-			for _, of := range members(f.Type.Elem()) {
-				names = append(names, name+"_"+of)
-			}
-		case f.Type == reflect.TypeFor[[]report.Counter](): // the schema has a pattern for counters
-		case name != "":
-			names = append(names, name)
-		}
-	}
-	return names
 }
 
 // TestFlat: no row contains an object, and none has two members of the same name.

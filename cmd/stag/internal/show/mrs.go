@@ -2,9 +2,7 @@ package show
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/engines"
 	"github.com/stag-rdma/stag/offload/report"
@@ -37,30 +35,7 @@ func (l mrList) len() int { return len(l) }
 // text prints regions as `rdma resource show mr` does.
 func (l mrList) text(p *page) {
 	for _, m := range l {
-		p.row("stag "+m.STag, "type "+m.Kind, m.state(), fmt.Sprint("pdn ", m.PD), word("lqpn ", m.QP), fmt.Sprintf("iova %#x", m.Start),
-			fmt.Sprint("mrlen ", m.Length), m.memory(), m.windows(), "access "+m.access(), m.String())
+		p.row(append(m.Columns(), m.String())...)
 	}
 	p.flush()
 }
-
-func (m mr) state() string {
-	if m.Valid {
-		return "state valid"
-	}
-	return "state invalid"
-}
-
-func (m mr) memory() string {
-	if m.Heap {
-		return "in heap"
-	}
-	return "in application"
-}
-
-// windows returns the number of windows of a region, and the region of a window.
-func (m mr) windows() string {
-	return words(word("windows ", m.Windows), word("region ", m.Parent))
-}
-
-// access returns the rights as one word.
-func (m mr) access() string { return cmp.Or(strings.Join(m.Rights, ","), "none") }

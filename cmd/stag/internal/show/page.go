@@ -72,24 +72,3 @@ func (p *page) section(name string) { fmt.Fprintf(p, "%s:\n", engines.Clean(name
 func (p *page) line(text, beside string) {
 	fmt.Fprintln(p, strings.TrimRight(fmt.Sprintf("     %-40s %s", engines.Clean(text), beside), " "))
 }
-
-// words joins the words that are not empty.
-func words(list ...string) string {
-	var b strings.Builder
-	for _, w := range list {
-		if w != "" && b.Len() > 0 {
-			b.WriteByte(' ')
-		}
-		b.WriteString(w)
-	}
-	return b.String()
-}
-
-// word returns a name and its value, or "" if the value is zero.
-func word[T comparable](name string, value T) string {
-	var none T
-	if value == none {
-		return ""
-	}
-	return fmt.Sprint(name, value)
-}

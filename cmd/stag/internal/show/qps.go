@@ -36,53 +36,17 @@ func (l qpList) len() int { return len(l) }
 // With detail it also prints the counters of each QP.
 func (l qpList) text(p *page) {
 	for _, q := range l {
-		p.row("link "+cmp.Or(q.Device, "-"), fmt.Sprint("lqpn ", q.Number), "type RC", "state "+strings.ToUpper(q.State), fmt.Sprint("pdn ", q.PD),
-			fmt.Sprint("scqn ", q.SendCQ), fmt.Sprint("rcqn ", q.RecvCQ), fmt.Sprint("sq ", q.SendDepth), fmt.Sprint("rq ", q.RecvDepth), q.String())
-		p.below(q.connection())
+		p.row(append(q.Columns(), q.String())...)
+		p.below(q.Connection())
 		if q.Error != "" {
 			p.below("error: " + q.Error)
 		}
 		if p.detail {
-			p.below(q.limits())
+			p.below(q.Limits())
 			p.below(pairs(q.Counters, p.all))
 		}
 	}
 	p.flush()
-}
-
-// connection returns the facts about the QP's connection, or "" while there is none.
-func (q qp) connection() string {
-	if q.Local == nil || q.Remote == nil {
-		return ""
-	}
-	return words("src "+q.Local.String(), "dst "+q.Remote.String(), q.flow(), "role "+q.role(), fmt.Sprint("mpa ", q.Revision),
-		"crc "+onOff(q.CRC), "markers "+q.Markers, fmt.Sprint("ird ", q.IRD), fmt.Sprint("ord ", q.ORD))
-}
-
-func (q qp) flow() string {
-	if q.Flow == 0 {
-		return ""
-	}
-	return "flow " + q.Flow.String()
-}
-
-// role returns the role of this end in the MPA handshake.
-func (q qp) role() string {
-	if q.Initiator {
-		return "initiator"
-	}
-	return "responder"
-}
-
-func (q qp) limits() string {
-	return words(fmt.Sprint("max_sge ", q.MaxSGE), fmt.Sprint("max_inline ", q.MaxInline))
-}
-
-func onOff(on bool) string {
-	if on {
-		return "on"
-	}
-	return "off"
 }
 
 // pairs prints counters in one line. Counters that are 0 are printed only with all.

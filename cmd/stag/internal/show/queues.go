@@ -2,7 +2,6 @@ package show
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/engines"
@@ -37,8 +36,7 @@ func (l queueList) len() int { return len(l) }
 // the counters of the engine, then the counters of the kernel (XDP_STATISTICS).
 func (l queueList) text(p *page) {
 	for _, q := range l {
-		p.row("dev "+q.Device, fmt.Sprint("queue ", q.Queue.Queue), "mode "+q.Mode, q.state(), fmt.Sprint("flows ", q.Flows),
-			fmt.Sprint("frame_size ", q.FrameSize), fmt.Sprint("rx_frames ", q.RxFrames), fmt.Sprint("tx_frames ", q.TxFrames), q.String())
+		p.row(append(q.Columns(), q.String())...)
 		for _, layer := range []string{"xsk", "xsk_kernel"} {
 			if line := pairs(ofLayer(q.Counters, layer), p.all); line != "" {
 				p.below(layer + ": " + line)
@@ -46,13 +44,6 @@ func (l queueList) text(p *page) {
 		}
 	}
 	p.flush()
-}
-
-func (q queue) state() string {
-	if q.Asleep {
-		return "state asleep"
-	}
-	return "state busy"
 }
 
 func ofLayer(list []report.Counter, layer string) (some []report.Counter) {

@@ -77,9 +77,9 @@ func (o owner) String() string {
 	case o.Program == nil:
 		who = fmt.Sprintf("pid %d without an answer", *o.PID)
 	default:
-		who = words(fmt.Sprint("pid ", *o.PID), o.user(), fmt.Sprintf("adapter %d comm %s", *o.Adapter, *o.Program))
+		who = report.Words(fmt.Sprint("pid ", *o.PID), o.user(), fmt.Sprintf("adapter %d comm %s", *o.Adapter, *o.Program))
 	}
-	return words(who, word("netns ", o.Space))
+	return report.Words(who, report.Word("netns ", o.Space))
 }
 
 // user returns the user of an engine that another user runs, and "" for an engine of this user.

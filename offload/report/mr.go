@@ -1,0 +1,41 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+)
+
+// MR is an entry of the translation and protection table.
+type MR struct {
+	STag    string   `json:"stag"` // STag as 0x and eight hexadecimal digits
+	Kind    string   `json:"kind"` // kind of the entry: region, window or iscsi
+	Valid   bool     `json:"valid"`
+	PD      uint32   `json:"pd"`
+	QP      uint32   `json:"qp,omitempty"` // the only QP that may use the entry; 0: all QPs of the PD
+	Start   uint64   `json:"start"`        // tagged offset of the first octet
+	Length  uint64   `json:"length"`
+	Rights  []string `json:"rights"`            // names of the rights, such as local_read and remote_write
+	Heap    bool     `json:"heap"`              // the memory is in the region heap; otherwise the application has allocated it
+	Parent  uint32   `json:"parent,omitempty"`  // index of a window's region
+	Windows uint32   `json:"windows,omitempty"` // number of windows that are bound to the region
+}
+
+// STag formats an STag for reports.
+func STag(stag uint32) string { return fmt.Sprintf("0x%08x", stag) }
+
+// Rights splits a list such as "local read, remote write", or "none". Each right
+// becomes one word.
+func Rights(list string) []string {
+	if list == "none" {
+		return []string{}
+	}
+	return strings.Split(strings.ReplaceAll(strings.ReplaceAll(list, ", ", ","), " ", "_"), ",")
+}
+
+// Columns returns the row of `stag show mrs`, in the words of `rdma resource show mr`.
+func (m MR) Columns() []string {
+	return []string{"stag " + m.STag, "type " + m.Kind, "state " + either(m.Valid, "valid", "invalid"), fmt.Sprint("pdn ", m.PD), Word("lqpn ", m.QP),
+		fmt.Sprintf("iova %#x", m.Start), fmt.Sprint("mrlen ", m.Length), "in " + either(m.Heap, "heap", "application"),
+		Words(Word("windows ", m.Windows), Word("region ", m.Parent)), "access " + cmp.Or(strings.Join(m.Rights, ","), "none")}
+}
