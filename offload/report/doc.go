@@ -9,6 +9,9 @@
 //	Parts             the parts of the report that a tool asks for (parts.go)
 //	Filter, Batch     the request and the packets of a capture (capture.go)
 //
+// The methods Columns, Line, Details, Connection and Limits return the text of `stag show`.
+// The words may change from version to version: a program uses the fields or JSON.
+//
 // schema.json describes the same values for other programs. Sizes are in octets and
 // times in microseconds unless a name says otherwise. Within one Schema no field is
 // removed or given another meaning.

@@ -3,7 +3,10 @@ package show
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +35,31 @@ func valid(t *testing.T, name, text string) error {
 		t.Fatalf("%v\n%s", err, text)
 	}
 	return s.Validate(v)
+}
+
+// TestSchemasAreWhole: a schema lists exactly the members that a row can have. With -update the test first adds the new
+// members of the schema of reports, and removes members that no row has any more.
+func TestSchemasAreWhole(t *testing.T) {
+	for subject, row := range map[string]any{
+		"devices": device{}, "flows": flow{}, "qps": qp{}, "mrs": mr{}, "cqs": cq{}, "queues": queue{}, "stats": counter{},
+	} {
+		has := members(reflect.TypeOf(row))
+		slices.Sort(has)
+		if object := objects[subject]; *update && object != "" {
+			complete(t, schemaFile("show-"+subject), object, has)
+		}
+		raw, err := jsonschema.NewCompiler().Compile(schemaFile("show-" + subject))
+		if err != nil {
+			t.Fatal(err)
+		}
+		items := raw.Items2020
+		for items.Ref != nil {
+			items = items.Ref
+		}
+		if lists := slices.Sorted(maps.Keys(items.Properties)); !slices.Equal(lists, has) {
+			t.Errorf("%s: the schema lists %q, a row has %q: run go test with -update", subject, lists, has)
+		}
+	}
 }
 
 // TestJSON: the rows of the fixture match their schema. A row with one member fewer or more does not.
