@@ -1,6 +1,7 @@
 package loader_test
 
 import (
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -78,6 +79,34 @@ func TestLanes(t *testing.T) {
 		t.Error("more lanes than there are were reserved")
 	}
 	mustClose(t, mustReserve(t, b, 1, 0)) // and nothing is left of that
+}
+
+// Adapters that reserve at the same time get different slots.
+func TestLanesReservedAtOnce(t *testing.T) {
+	p := netns.Pair(t, pair.Config{})
+	s := mustLoad(t, p, loader.Options{})
+	const adapters, each = 16, 5
+	all := make([]*loader.Lanes, adapters)
+	var wg sync.WaitGroup
+	for i := range all {
+		wg.Go(func() {
+			var err error
+			if all[i], err = s.ReserveLanes(each); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	seen := map[uint16]bool{}
+	for _, l := range all {
+		for lane := range uint16(each) {
+			if seen[l.Slot(lane)] {
+				t.Errorf("two adapters have slot %d", l.Slot(lane))
+			}
+			seen[l.Slot(lane)] = true
+		}
+		mustClose(t, l)
+	}
 }
 
 // A lane that is not reserved has no slot.
