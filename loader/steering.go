@@ -192,10 +192,11 @@ func (s *Steering) allFlows(f func(bpf.FlowKey, bpf.Flow) bool) error {
 
 // Clear deletes every orphaned flow of the flow map and returns their number. The
 // caller must have adopted the program, must have sockets of its own for every queue,
-// and must have no flows yet. own are its lanes; nil: it has none. Each flow of this
-// interface is therefore an orphan. A flow of another interface is an orphan if its
-// process is not found here and its lane has no socket, or one of the caller: the pid of
-// a process in a container means nothing here.
+// and must have no flows yet. own are the lanes of the caller, or nil. Each flow of
+// this interface is therefore an orphan. A flow of another interface is an orphan if
+// its process is not found here and its lane has no socket, or a socket of the caller.
+// The process alone does not decide, because the pid of a process in a container means
+// nothing here.
 func (s *Steering) Clear(own *Lanes) (n int, err error) {
 	slots, err := newLaneProbe(s.lanes)
 	if err != nil {

@@ -2,9 +2,9 @@
 
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * A cable with faults: everything that arrives on one interface leaves by
- * another, but for TCP segments that are dropped, spoilt, sent twice or left to
- * somebody who sends them later. Each direction has a copy of the program.
+ * A cable with faults. Packets that arrive on one interface leave through another.
+ * TCP segments may be dropped, changed, sent twice, or passed to a process that sends
+ * them later. Each direction has a copy of the program.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -18,20 +18,20 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* What shall happen. The rates are of 65536 segments. */
+/* The faults of one direction. The rates are in units of 1/65536. */
 struct plan {
 	__u32 drop;
-	__u32 spoil;   /* one octet, which the checksum shows */
-	__u32 swap;    /* two words of the payload, which it does not */
+	__u32 spoil;   /* change an octet; the checksum detects this */
+	__u32 swap;    /* exchange two words of the payload; the checksum does not detect this */
 	__u32 twice;
 	__u32 late;
-	__u32 swaps;   /* at most so many swaps; the others have no limit */
-	__u32 fins;    /* the first so many FINs are lost */
-	__u32 largest; /* octets of an IP packet; larger ones vanish. 0: no limit */
-	__u32 routed;  /* the kernel sends packets on, not the program */
+	__u32 swaps;   /* limit of swaps; the other faults have no limit */
+	__u32 fins;    /* number of FINs to drop, from the first on */
+	__u32 largest; /* larger IP packets, in octets, are dropped; 0: no limit */
+	__u32 routed;  /* the kernel forwards packets, not the program */
 };
 
-/* What has happened, and the state of the generator. */
+/* The counters, and the state of the random generator. */
 struct tally {
 	__u64 state;
 	__u64 segments;
@@ -51,7 +51,7 @@ struct {
 	__type(value, struct plan);
 } plans SEC(".maps");
 
-/* Written by the one queue of the interface: no two processors at once. */
+/* The interface has one queue, so only one processor at a time writes this map. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -59,7 +59,7 @@ struct {
 	__type(value, struct tally);
 } tallies SEC(".maps");
 
-/* The interface where packets leave, in both places: a broadcast doubles. */
+/* Both entries are the interface where packets leave. A broadcast sends twice. */
 struct {
 	__uint(type, BPF_MAP_TYPE_DEVMAP);
 	__uint(max_entries, 2);
@@ -67,15 +67,15 @@ struct {
 	__type(value, __u32);
 } ahead SEC(".maps");
 
-/* Where in the frame a TCP segment is. */
+/* The place of a TCP segment in the frame. */
 struct segment {
 	__u32 tcp;     /* offset of the TCP header */
 	__u32 payload; /* offset of the payload */
-	__u32 packet;  /* octets of the IP packet, as the frame has them */
+	__u32 packet;  /* octets of the IP packet in the frame */
 	__u8 fin;
 };
 
-/* find reports whether the frame has a TCP segment, and where. */
+/* find reports whether the frame has a TCP segment, and finds its place. */
 static __always_inline int find(struct xdp_md *ctx, struct segment *s)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -111,7 +111,7 @@ static __always_inline int find(struct xdp_md *ctx, struct segment *s)
 	return 1;
 }
 
-/* draw is the next number of a xorshift64* generator, never all of its state. */
+/* draw returns the next number of a xorshift64* generator. */
 static __always_inline __u64 draw(struct tally *t)
 {
 	__u64 x = t->state;
@@ -123,13 +123,13 @@ static __always_inline __u64 draw(struct tally *t)
 	return x * 0x2545f4914f6cdd1dULL;
 }
 
-/* happens lets luck decide. */
+/* happens decides at random whether a fault of this rate happens. */
 static __always_inline int happens(struct tally *t, __u32 rate)
 {
 	return rate && (draw(t) & 0xffff) < rate;
 }
 
-/* spoil changes an octet of the packet, wherever it is. */
+/* spoil changes an octet at a random place of the packet. */
 static __always_inline int spoil(struct xdp_md *ctx, __u64 luck)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -144,8 +144,8 @@ static __always_inline int spoil(struct xdp_md *ctx, __u64 luck)
 }
 
 /*
- * swap exchanges two words of the payload, from its 64th octet on: the sum of
- * all words stays what it was.
+ * swap exchanges two words of the payload, from octet 64 on. The sum of all words
+ * does not change.
  */
 static __always_inline int swap(struct xdp_md *ctx, struct segment *s, __u64 luck)
 {
@@ -161,7 +161,7 @@ static __always_inline int swap(struct xdp_md *ctx, struct segment *s, __u64 luc
 	return 1;
 }
 
-/* on sends a frame on its way, once or twice. */
+/* on redirects a frame, once or twice. */
 static __always_inline int on(const struct plan *p, __u64 flags)
 {
 	return p->routed ? XDP_PASS : bpf_redirect_map(&ahead, 0, flags);
