@@ -13,14 +13,14 @@ import (
 	"github.com/stag-rdma/stag/offload/octets"
 )
 
-// The instance of the two interfaces of ours, and the name of the second one.
+// bothCables is the name of the instance of both local interfaces. secondCable is the name of the second interface.
 const (
 	bothCables  = "adapters"
 	secondCable = "q0"
 )
 
-// loadBoth loads both of our interfaces to stay, as one instance. The programs give flows
-// of ended engines up at once.
+// loadBoth loads the program for both local interfaces as one pinned instance. The
+// programs delete the flows of ended engines at once.
 func (r *rig) loadBoth() {
 	r.Helper()
 	r.secondCable()
@@ -30,7 +30,7 @@ func (r *rig) loadBoth() {
 	for _, link := range []string{r.pair.Ends[ours].Name, secondCable} {
 		r.stayWith(loader.Options{Link: link, OrphanWait: loader.NoOrphanWait}, bothCables)
 	}
-	r.Cleanup(func() { // before the program is unloaded
+	r.Cleanup(func() { // runs before the program is unloaded
 		if r.nic != nil {
 			r.Check(r.nic.Close())
 		}
@@ -48,7 +48,7 @@ func (r *rig) openSecond() (n *nic.NIC) {
 	return n
 }
 
-// runOn starts a connection over the second cable that n takes over. It goes on until it is reset.
+// runOn starts a connection over the second cable and lets n take it over. The connection runs until it is reset.
 func (r *rig) runOn(n *nic.NIC) (*talk, *nic.Flow) {
 	r.Helper()
 	var l net.Listener
@@ -70,8 +70,9 @@ func (r *rig) runOn(n *nic.NIC) (*talk, *nic.Flow) {
 	return k, f
 }
 
-// TestClosingOneAdapterLeavesTheOthersConnections: two adapters of one process use the two interfaces of an instance,
-// which share a map of flows. When one adapter closes, its connections end, and those of the other one continue.
+// TestClosingOneAdapterLeavesTheOthersConnections runs two adapters of one process on the two interfaces of an
+// instance. The interfaces share a flow map. When one adapter closes, its connections end, and those of the other
+// adapter continue.
 func TestClosingOneAdapterLeavesTheOthersConnections(t *testing.T) {
 	r := newStage(t, setup{})
 	r.loadBoth()

@@ -12,8 +12,8 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
-// TestBig transfers 4 GiB in each direction at once between an engine and a plain kernel peer. That is more than the
-// sequence space holds.
+// TestBig transfers 4 GiB in each direction at the same time between an engine and a plain kernel peer. This is more
+// than the sequence space holds.
 func TestBig(t *testing.T) {
 	if testing.Short() {
 		t.Skip("4 GiB each way take half a minute")
@@ -45,7 +45,7 @@ func TestBig(t *testing.T) {
 	}
 }
 
-// losses counts the packets that the cable and its ends have dropped since they were made.
+// losses counts the packets that the cable and its ends have dropped since the start.
 type losses struct {
 	cable    [2]uint64 // by sender: the ring to the other end was full
 	ring     uint64    // the engine's receive ring was full
@@ -77,7 +77,7 @@ func (r *rig) lost() (l losses) {
 	return l
 }
 
-// tcpCounter returns one of the extended counters of a side's TCP, 0 if this kernel does not have it.
+// tcpCounter returns one of the extended counters of a side's TCP, or 0 if this kernel does not have the counter.
 func (r *rig) tcpCounter(side pair.Side, name string) (n uint64) {
 	r.Helper()
 	r.in(side, func() error {

@@ -10,8 +10,8 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
-// injector puts frames on the cable unchanged, from one side's end. They pass that side's traffic control, and no tap
-// of that side sees them.
+// injector puts frames on the cable unchanged, from one side's end. The frames pass that side's traffic control. No
+// packet socket of that side sees them.
 type injector struct{ fd int }
 
 func (r *rig) injectFrom(side pair.Side) *injector {

@@ -12,13 +12,13 @@ import (
 	"github.com/stag-rdma/stag/offload/nic"
 )
 
-// peerSends makes the peer send to us through its interface of that name.
+// peerSends makes the peer send to this side through the peer's interface of that name.
 func (r *rig) peerSends(by string) {
 	r.Helper()
 	r.ip(theirs, "route", "replace", r.addr(ours, false)+"/32", "dev", by, "src", r.addr(theirs, false))
 }
 
-// openBoth offloads both of our interfaces, as one adapter.
+// openBoth offloads both local interfaces as one adapter.
 func (r *rig) openBoth() (other *nic.NIC) {
 	r.Helper()
 	r.in(ours, func() error {
@@ -44,13 +44,13 @@ func (r *rig) countersOf(n *nic.NIC) (sum engine.Counters) {
 	return sum
 }
 
-// stayOn loads the program on an interface of ours to stay, as the instance of that name.
+// stayOn loads the pinned program on a local interface, as the instance of that name.
 func (r *rig) stayOn(link, instance string) {
 	r.Helper()
 	r.stayWith(loader.Options{Link: link}, instance)
 }
 
-// stayWith does what stayOn does, with other options.
+// stayWith does the same as stayOn with other options.
 func (r *rig) stayWith(o loader.Options, instance string) {
 	r.Helper()
 	dir := filepath.Join(loader.Root, instance)
@@ -70,10 +70,10 @@ func (r *rig) stayWith(o loader.Options, instance string) {
 	})
 }
 
-// TestPeerSendsByAnotherCable: packets that the peer sends by another cable than ours reach the connection, and none
-// is lost: not when the peer changes to that cable, not afterwards, and not when it changes back. The frames of the
-// other interface return to it: it receives many times as many packets as it has frames. The result is the same
-// whether the interfaces are loaded to stay or not, and as one instance or two.
+// TestPeerSendsByAnotherCable checks that packets reach the connection if the peer sends them through another cable.
+// None is lost: not when the peer changes to that cable, not afterwards, and not when it changes back. The frames of
+// the other interface return to it: it receives many times as many packets as it has frames. The result is the same
+// with pinned and private programs, and with one or two instances.
 func TestPeerSendsByAnotherCable(t *testing.T) {
 	for _, c := range []struct {
 		name      string
@@ -124,8 +124,8 @@ func peerSendsByAnotherCable(t *testing.T, instances []string) {
 	r.flowsGoWithTheirInterface(other, instances)
 }
 
-// flowsGoWithTheirInterface closes the other interface while a connection is open that both programs know, and checks
-// that nothing of the connection is left on it.
+// flowsGoWithTheirInterface closes the other interface while a connection is open that both programs know. It checks
+// that the interface keeps nothing of the connection.
 func (r *rig) flowsGoWithTheirInterface(other *nic.NIC, instances []string) {
 	r.Helper()
 	x := r.transfer(8 << 20)
@@ -144,8 +144,8 @@ func (r *rig) flowsGoWithTheirInterface(other *nic.NIC, instances []string) {
 	}
 }
 
-// TestFlowsOfAnAdapterHaveOneNumber: flows of two interfaces have different numbers, and both programs know each flow
-// until it ends.
+// TestFlowsOfAnAdapterHaveOneNumber checks that flows of two interfaces have different numbers, and that both programs
+// know each flow until it ends.
 func TestFlowsOfAnAdapterHaveOneNumber(t *testing.T) {
 	r := newStage(t, setup{})
 	r.secondCable()

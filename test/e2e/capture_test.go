@@ -10,16 +10,15 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// capture receives every TCP segment that the kernel of one side sends or receives on the cable. It does not see what
-// AF_XDP sends and XDP redirects, so on our side it shows only the kernel's own segments.
+// capture receives every TCP segment that the kernel of one side sends or receives on the cable. It does not see
+// packets that AF_XDP sends or XDP redirects. On the offloaded side it therefore shows only the kernel's own segments.
 type capture struct {
 	segments atomic.Uint64
 	fd       int
 	ended    chan struct{}
 }
 
-// listenIn starts a capture on a side. match selects the segments that count;
-// nil: all.
+// listenIn starts a capture on a side. match selects the segments to count. nil means all.
 func (r *rig) listenIn(side pair.Side, match func(p *wire.Packet, outgoing bool) bool) *capture {
 	r.Helper()
 	c := &capture{ended: make(chan struct{})}
@@ -60,7 +59,7 @@ func (c *capture) run(stop chan struct{}, match func(*wire.Packet, bool) bool) {
 		}
 		n, more, _, from, err := unix.Recvmsg(c.fd, buf, aside, 0)
 		if err != nil {
-			continue // the timeout, or a signal
+			continue // a timeout or a signal
 		}
 		if wire.ParsePacket(buf[:n], &p) != wire.OK || p.ICMP {
 			continue

@@ -15,15 +15,15 @@ import (
 	"github.com/stag-rdma/stag/test/need"
 )
 
-// smallBuffer bounds what the peer has in flight to fewer segments than the cable's ring of 256 holds, so that none
-// is lost. The kernel doubles the value, for its own structures. The other direction is bounded by the engine's send
-// buffer, which holds fewer segments than the peer's backlog of 1000.
+// smallBuffer limits the segments that the peer has in flight to fewer than the cable's ring of 256 holds, so that none
+// is lost. The kernel doubles the value for its own structures. The engine's send buffer limits the other direction. It
+// holds fewer segments than the peer's backlog of 1000.
 func smallBuffer(peer *net.TCPConn) error {
 	return setOption(peer, unix.SOL_SOCKET, unix.SO_SNDBUF, 96<<10)
 }
 
-// noGuesses keeps the peer from sending tail-loss probes. A probe comes after twice the round-trip time, thus after a
-// few milliseconds. If an engine does not run for that long, the probe is unnecessary.
+// noGuesses keeps the peer from sending tail-loss probes. A probe is sent after twice the round-trip time, which is a
+// few milliseconds here. If an engine does not run for that long, the probe is unnecessary.
 var noGuesses = map[string]string{"ipv4/tcp_early_retrans": "0"}
 
 // TestCaptured transfers 64 MiB in each direction on a cable without loss, and tshark checks the capture. In a
@@ -78,8 +78,8 @@ func capturedFire(t *testing.T) bool {
 	return r.judge(d, taken.Add(time.Second), 32<<20/1460, 32<<20/1460)
 }
 
-// onFreeLink repeats a test until the link lost nothing in a run, because the test judges that. On a busy machine the
-// ring between the two ends, of 256 packets, can overrun, but not five times in a row.
+// onFreeLink repeats a test until the link has lost nothing in a run, because the test requires that. On a busy machine
+// the ring of 256 packets between the two ends can overrun, but not five times in a row.
 func onFreeLink(t *testing.T, name string, run func(*testing.T) bool) {
 	t.Helper()
 	need.Root(t)
@@ -94,7 +94,7 @@ func onFreeLink(t *testing.T, name string, run func(*testing.T) bool) {
 	t.Errorf("%s: the link was not free of loss in any of 5 runs", name)
 }
 
-// gated is a Transfer that sends only what it must until the gate opens.
+// gated is a Transfer that sends only the required minimum until the gate opens.
 type gated struct {
 	*octets.Transfer
 	early uint64

@@ -11,8 +11,8 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// TestDefaultVeth: a veth as `ip link add` makes it, with transmit checksum offload on, works between an engine and a
-// kernel, whichever of them dials. Segments without a computed checksum are counted.
+// TestDefaultVeth checks that a veth with its defaults, which include transmit checksum offload, works between an
+// engine and a kernel. Either of them dials. Segments without a computed checksum are counted.
 func TestDefaultVeth(t *testing.T) {
 	for _, w := range []way{{}, {accept: true}, {v6: true}, {accept: true, v6: true}} {
 		t.Run(w.String(), func(t *testing.T) {
@@ -37,8 +37,8 @@ func TestDefaultVeth(t *testing.T) {
 	}
 }
 
-// TestUnsummedRefused: if such segments are refused, a connection that gets no others ends at both ends, and the
-// error names the command that helps.
+// TestUnsummedRefused checks that a connection with only such segments ends at both ends if they are refused. The error
+// names the command that helps.
 func TestUnsummedRefused(t *testing.T) {
 	for _, w := range []way{{}, {accept: true}} {
 		t.Run(w.String(), func(t *testing.T) {

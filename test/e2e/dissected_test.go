@@ -15,13 +15,13 @@ import (
 	"github.com/stag-rdma/stag/test/need"
 )
 
-// dissected is a connection that tshark analyses. The other end, where the capture is, uses the kernel port.
+// dissected is a connection that tshark analyses. The end at the capture uses the kernel port.
 type dissected struct {
 	name    string
 	mtu     int
-	accept  bool // our side, which is offloaded, is the responder
+	accept  bool // the offloaded side is the responder
 	v6      bool
-	p       rdma.ConnParams // of both
+	p       rdma.ConnParams // parameters of both ends
 	noRTR   bool            // no RTR message except those of the jobs
 	markers bool
 	paced   bool // one job after the other, only those that tshark can follow with Markers
@@ -40,8 +40,8 @@ var dissections = []dissected{
 		p: rdma.ConnParams{Markers: true, NoPeerToPeer: true}},
 }
 
-// TestDissected has tshark check every operation, by an offloaded end and by a kernel port: it finds every message,
-// with the posted payload and good CRCs, and reports no fault.
+// TestDissected lets tshark check every operation of an offloaded end and of a kernel port. tshark finds every message
+// with the posted payload and a good CRC. It reports no fault.
 func TestDissected(t *testing.T) {
 	for _, c := range dissections {
 		onFreeLink(t, c.name, c.run)
@@ -68,8 +68,7 @@ func (c dissected) run(t *testing.T) bool {
 	return true
 }
 
-// inOrder reports whether every segment came once and in order. In a stream with other segments, tshark leaves out
-// FPDUs.
+// inOrder reports whether every segment arrived once and in order. Otherwise tshark leaves out FPDUs.
 func (d *dump) inOrder(r *rig) bool {
 	r.Helper()
 	for side, f := range d.read(r, time.Time{}) {
@@ -110,8 +109,8 @@ func (c dissected) perform(r *rig) (d *dump, ends [2]*verbs) {
 	return d, [2]*verbs{our, their}
 }
 
-// told demands that tshark saw our private data in both frames. It prints the first 36 octets, of which the Enhanced
-// block has 4.
+// told checks that tshark saw the private data in both frames. tshark prints the first 36 octets. The Enhanced block
+// has 4 of them.
 func (c dissected) told(t *testing.T, private []string) {
 	t.Helper()
 	want := hex.EncodeToString(c.p.PrivateData[:min(len(c.p.PrivateData), 32)])
@@ -164,8 +163,8 @@ func (c dissected) judge(t *testing.T, v, peer *verbs, f *fpdus) {
 	t.Logf("side %v: %d FPDUs, %d Markers, messages %v", side, f.all, f.markers, f.messages)
 }
 
-// TestMarkersThroughout has every operation with Markers in full traffic, which tshark cannot follow: FPDUs that
-// share a segment, or are split. Another reader finds all Markers, all CRCs and all messages in the captured streams.
+// TestMarkersThroughout runs every operation with Markers in full traffic. tshark cannot follow it, because FPDUs share
+// segments or are split. Another reader finds all Markers, all CRCs and all messages in the captured streams.
 func TestMarkersThroughout(t *testing.T) {
 	need.Root(t)
 	need.XDP(t)
@@ -188,12 +187,12 @@ func TestMarkersThroughout(t *testing.T) {
 	}
 }
 
-// offence is an error that ends a connection with a Terminate, of the other side or of the offender.
+// offence is an error that ends a connection with a Terminate.
 type offence struct {
 	name  string
 	wr    func(v, peer *verbs) rdma.SendWR
 	code  rdma.TerminateCode
-	local bool // the offender terminates
+	local bool // the offender itself sends the Terminate
 }
 
 var offences = []offence{
@@ -214,7 +213,7 @@ var offences = []offence{
 	}, rdma.TerminateCode{Code: 0xff}, true},
 }
 
-// TestTerminatesDissected has tshark check Terminates of every layer, by an offloaded end and by a kernel port.
+// TestTerminatesDissected lets tshark check Terminates of every layer, from an offloaded end and from a kernel port.
 func TestTerminatesDissected(t *testing.T) { onFreeLink(t, "all", terminatesDissected) }
 
 func terminatesDissected(t *testing.T) bool {

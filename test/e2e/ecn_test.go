@@ -16,8 +16,7 @@ import (
 	"github.com/stag-rdma/stag/test/netns"
 )
 
-// marks makes a side a congested router: it marks one in 32 of the ECN-capable packets on their way to its kernel, or
-// from it.
+// marks makes a side a congested router. It marks one in 32 of the ECN-capable packets to or from the side's kernel.
 func (r *rig) marks(to ebpf.AttachType) {
 	r.Helper()
 	const next, oneIn = -1, 32 // TCX_NEXT
@@ -42,8 +41,8 @@ func (r *rig) marks(to ebpf.AttachType) {
 	r.Cleanup(func() { r.Check(l.Close()) })
 }
 
-// TestECN: a connection for which the kernels negotiated ECN still has it after the take-over, in both directions:
-// the kernel sees ECT(0) on our data, we slow down for its echo of a mark, and it does so for ours.
+// TestECN checks that a connection keeps ECN after the take-over if the kernels have negotiated it. The kernel sees
+// ECT(0) on the engine's data. Each end slows down when the other end echoes a mark.
 func TestECN(t *testing.T) {
 	for _, name := range []string{"reno", "cubic"} {
 		for _, w := range ways {
@@ -82,7 +81,7 @@ func TestECN(t *testing.T) {
 	}
 }
 
-// TestNoECN: if the kernels did not negotiate ECN, none of our packets is ECN-capable.
+// TestNoECN checks that the engine sends no ECN-capable packets if the kernels did not negotiate ECN.
 func TestNoECN(t *testing.T) {
 	r := newRig(t, setup{sysctl: map[string]string{"ipv4/tcp_ecn": "0"}})
 	r.marks(ebpf.AttachTCXIngress)
@@ -105,7 +104,7 @@ func TestNoECN(t *testing.T) {
 	r.ends(f, ulp, peer)
 }
 
-// ends closes a connection, the peer first, so that our side has nothing in TIME-WAIT.
+// ends closes a connection. The peer closes first, so that this side has nothing in TIME-WAIT.
 func (r *rig) ends(f *nic.Flow, ulp *octets.Transfer, peer *net.TCPConn) {
 	r.Helper()
 	r.Check(peer.CloseWrite())

@@ -56,8 +56,8 @@ func (r *rig) setLink(side pair.Side, up bool) error {
 	return r.pair.Do(side, func() error { return netns.SetLink(r.pair.Ends[side].Name, up) })
 }
 
-// TestPeerLeavesBefore: a connection that is partly closed, or whose next hop does not answer, is refused and stays
-// with the kernel.
+// TestPeerLeavesBefore checks that a connection is refused and stays with the kernel if it is half closed, or if its
+// next hop does not answer.
 func TestPeerLeavesBefore(t *testing.T) {
 	for _, a := range acts {
 		t.Run(a.String(), func(t *testing.T) {
@@ -103,9 +103,9 @@ func stateOf(r *rig, c *net.TCPConn) (state uint8) {
 	return state
 }
 
-// TestPeerLeavesMeanwhile lets the peer leave during each step of a take-over, after it has sent octets that the
-// application has not read. Before the connection's segments are parked, the kernel receives the news, and the
-// take-over is refused. After that, the engine receives it.
+// TestPeerLeavesMeanwhile lets the peer leave during each step of a take-over. Before that, the peer has sent octets
+// that the application has not read. If the connection's segments are not parked yet, the kernel receives the peer's
+// last segment, and the take-over is refused. Later the engine receives it.
 func TestPeerLeavesMeanwhile(t *testing.T) {
 	for _, a := range []act{closes, halfCloses, resets} {
 		for step := handoff.StepCheck; step <= handoff.StepInstall; step++ {
@@ -124,7 +124,7 @@ type leaving struct {
 	our, peer *net.TCPConn
 }
 
-// early is how many octets the peer has sent by then.
+// early is how many octets the peer has sent before it leaves.
 const early = 20000
 
 func (l *leaving) start() {
@@ -136,7 +136,7 @@ func (l *leaving) start() {
 	l.Must(err)
 }
 
-// plan returns what our side does: it sends only to a peer that still listens, and closes last.
+// plan returns the behaviour of the local side. It sends only to a peer that still reads, and closes last.
 func (l *leaving) plan() octets.Plan {
 	p := octets.Plan{Expect: early, PeerSeed: seedTheirs, Seed: seedOurs, Hold: true}
 	if l.act == halfCloses {
@@ -225,7 +225,7 @@ func keyTuple(f *nic.Flow) tuple {
 	return tuple{net.TCPAddrFromAddrPort(p.Local), net.TCPAddrFromAddrPort(p.Remote)}
 }
 
-// TestPeerLeavesIdle: the peer leaves right after the take-over, with nothing in flight.
+// TestPeerLeavesIdle lets the peer leave right after the take-over, with nothing in flight.
 func TestPeerLeavesIdle(t *testing.T) {
 	for _, a := range acts {
 		t.Run(a.String(), func(t *testing.T) {
@@ -242,7 +242,7 @@ func TestPeerLeavesIdle(t *testing.T) {
 			l.Eventually("what was unread is read", func() bool { return ulp.Received() == early })
 			l.Must(l.leave(l.peer, a))
 			if a == dies {
-				l.endsWith(f, ulp, stream.ErrTimeout) // keepalive
+				l.endsWith(f, ulp, stream.ErrTimeout) // the keepalive detects it
 				return
 			}
 			l.ends(f, ulp.Transfer)
@@ -250,7 +250,7 @@ func TestPeerLeavesIdle(t *testing.T) {
 	}
 }
 
-// TestPeerLeavesInTransfer: the peer leaves while both sides send without pause.
+// TestPeerLeavesInTransfer lets the peer leave while both sides send without pause.
 func TestPeerLeavesInTransfer(t *testing.T) {
 	for _, a := range acts {
 		for _, late := range []bool{false, true} {
@@ -278,7 +278,7 @@ func (r *rig) leavesInTransfer(a act, late bool) {
 	ulp := octets.NewTransfer(plan)
 	var taker stream.ULP = &goodbye{ulp} // the peer is in TIME-WAIT
 	if a == closes {
-		taker = stubborn{ulp} // some of our octets must arrive at the closed socket
+		taker = stubborn{ulp} // some octets must arrive at the closed socket
 	}
 	f := r.take(our, taker)
 	if late {
@@ -294,7 +294,7 @@ func (r *rig) leavesInTransfer(a act, late bool) {
 	r.endsWith(f, ulp, map[act]error{closes: stream.ErrReset, resets: stream.ErrReset, dies: stream.ErrTimeout}[a])
 }
 
-// TestPeerBlackhole: the link stays up, and from the middle of a transfer on the peer's packets no longer arrive.
+// TestPeerBlackhole drops the peer's packets from the middle of a transfer on. The link stays up.
 func TestPeerBlackhole(t *testing.T) {
 	r := newRig(t, setup{})
 	our, peer := r.connect(way{})
@@ -310,7 +310,7 @@ func TestPeerBlackhole(t *testing.T) {
 	}
 }
 
-// TestPeerGoneBeforeTakeOver: the take-over detects that the peer has vanished, and the connection stays with the
+// TestPeerGoneBeforeTakeOver checks that the take-over detects a peer that has vanished. The connection stays with the
 // kernel.
 func TestPeerGoneBeforeTakeOver(t *testing.T) {
 	r := newRig(t, setup{})
@@ -327,8 +327,8 @@ func TestPeerGoneBeforeTakeOver(t *testing.T) {
 	}
 }
 
-// TestResetWhileParked: the peer resets the connection while its segments are
-// parked. The flow ends as soon as it is installed.
+// TestResetWhileParked lets the peer reset the connection while its segments are parked. The flow ends as soon as it is
+// installed.
 func TestResetWhileParked(t *testing.T) {
 	r := newRig(t, setup{})
 	for range 20 {
@@ -346,7 +346,7 @@ func TestResetWhileParked(t *testing.T) {
 	r.clean()
 }
 
-// blackhole removes the peer's IPv4 address: its kernel drops what arrives for it.
+// blackhole removes the peer's IPv4 address. The peer's kernel then drops all arriving packets.
 func (r *rig) blackhole() {
 	r.Helper()
 	r.in(theirs, func() error {
@@ -362,7 +362,7 @@ func (r *rig) blackhole() {
 	})
 }
 
-// TestOurEnd closes and aborts from our side while the peer sends.
+// TestOurEnd closes and aborts from the local side while the peer sends.
 func TestOurEnd(t *testing.T) {
 	r := newRig(t, setup{})
 	our, peer := r.connect(way{})

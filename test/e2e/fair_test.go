@@ -10,14 +10,14 @@ import (
 	"github.com/stag-rdma/stag/test/need"
 )
 
-// TestBottleneck: four connections of ours and four of the kernel's share a router's narrow link for ten seconds.
-// None starves, every octet is right, and the link is used. test/bench measures the fairness over a longer time.
+// TestBottleneck runs four connections of stag and four of the kernel over a router's narrow link for ten seconds. None
+// starves, every octet is right, and the link is used. test/bench measures the fairness over a longer time.
 func TestBottleneck(t *testing.T) {
 	for _, control := range []string{"cubic", "reno"} {
 		t.Run(control, func(t *testing.T) {
 			const each, rate = 4, 100e6
 			r := newRig(t, setup{pair: pair.Config{Router: &pair.Router{Rate: rate, Queue: rate / 8 / 20}}})
-			var peers [2 * each]*talk // even: ours
+			var peers [2 * each]*talk // even indexes are stag's connections
 			for i := range peers {
 				our, peer := r.connect(way{})
 				r.Must(need.Congestion(t, control, setCongestion(our, control)))
@@ -56,7 +56,7 @@ func TestBottleneck(t *testing.T) {
 	}
 }
 
-// send writes a pattern to a connection until the test ends: to an offloaded one of ours, or to one of the kernel's.
+// send writes a pattern to a connection until the test ends. The connection is offloaded if ours is true.
 func (r *rig) send(c *net.TCPConn, p octets.Pattern, ours bool) {
 	r.Helper()
 	const endless = 1 << 40

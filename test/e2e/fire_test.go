@@ -19,9 +19,9 @@ import (
 type fire struct {
 	r       *rig
 	way     way
-	n       int    // take-overs
-	at      int    // concurrent ones
-	each    uint64 // octets that each direction of a connection carries
+	n       int    // number of take-overs
+	at      int    // number of concurrent take-overs
+	each    uint64 // octets in each direction of a connection
 	idle    time.Duration
 	control string // congestion control of the peer; empty: its default
 }
@@ -34,14 +34,14 @@ type burnt struct {
 	stall time.Duration
 }
 
-// TestFireDial: 500 connections that we dialled, four at a time. In 20 s of silence afterwards, the kernel sends
+// TestFireDial takes over 500 dialled connections, four at a time. In the 20 s of silence afterwards, the kernel sends
 // nothing for any of them.
 func TestFireDial(t *testing.T) {
 	f := fire{r: newRig(t, setup{}), n: 500, at: 4, each: 256 << 10, idle: 20 * time.Second}
 	f.run()
 }
 
-// TestFireAccept: as TestFireDial, but we accept the connections, and there is no silence at the end.
+// TestFireAccept does the same as TestFireDial with accepted connections, and without the silence at the end.
 func TestFireAccept(t *testing.T) {
 	f := fire{r: newRig(t, setup{}), way: way{accept: true}, n: 500, at: 4, each: 256 << 10}
 	f.run()
@@ -57,8 +57,8 @@ func TestFireAllAtOnce(t *testing.T) {
 	}
 }
 
-// TestFireKinds takes over connections of every family, MTU and set of options, with every congestion control of the
-// peer's kernel.
+// TestFireKinds takes over connections of every address family, MTU and set of options, with every congestion control
+// of the peer's kernel.
 func TestFireKinds(t *testing.T) {
 	type kind struct {
 		name    string
@@ -134,8 +134,8 @@ func (f fire) barrier() func() {
 	return func() { ready.Done(); ready.Wait() }
 }
 
-// one connects, lets both sides send, takes our end over during the transfer, and waits until all octets have arrived
-// on both sides. The connection stays open.
+// one connects, lets both sides send, and takes the local end over during the transfer. It waits until all octets have
+// arrived on both sides. The connection stays open.
 func (f fire) one(barrier func()) (b burnt, err error) {
 	our, peer, err := f.r.tryConnect(f.way)
 	if err != nil {
@@ -146,7 +146,7 @@ func (f fire) one(barrier func()) (b burnt, err error) {
 	}
 	total := 2 * f.each
 	b.peer = (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: total}).start()
-	// Up to a quarter of the octets go through the kernel. Then our side stops in the middle of the transfer,
+	// Up to a quarter of the octets go through the kernel. Then the local side stops in the middle of the transfer,
 	// together with the others of an all-at-once run.
 	before := &talk{conn: our, out: seedOurs, in: seedTheirs, send: total - f.each/4}
 	if err := before.upTo(f.each / 8); err != nil {
@@ -156,7 +156,7 @@ func (f fire) one(barrier func()) (b burnt, err error) {
 	if err := before.upTo(f.each / 4); err != nil {
 		return b, fmt.Errorf("before the take-over: %w", err)
 	}
-	time.Sleep(time.Millisecond) // the peer continues to send and fills our queue
+	time.Sleep(time.Millisecond) // the peer continues to send and fills the local receive queue
 	b.peer.gap.Store(0)
 	b.ulp = octets.NewTransfer(octets.Plan{
 		Send: total, Seed: seedOurs, Expect: total, PeerSeed: seedTheirs, Hold: true,
@@ -183,7 +183,7 @@ func (f fire) one(barrier func()) (b burnt, err error) {
 	return b, b.flow.Placeholder().Err()
 }
 
-// silence captures for f.idle what the kernel of our side sends on the cable.
+// silence captures the packets that the local kernel sends on the cable during f.idle.
 func (f fire) silence() {
 	if f.idle == 0 {
 		return
@@ -217,7 +217,7 @@ func (f fire) finish(done []burnt) {
 	}
 }
 
-// report prints what state the take-overs found, and demands that it was not empty.
+// report prints the state that the take-overs found, and checks that it was not empty.
 func (f fire) report(done []burnt) {
 	f.r.Helper()
 	unread, unacked, either := 0, 0, 0

@@ -12,7 +12,7 @@ import (
 // scarce is an interface with the fewest possible frames.
 var scarce = nic.Config{RxFrames: 64, TxFrames: 128}
 
-// TestFewFrames: eight flows share 64 receive frames, none reads for a while, and all transfers complete.
+// TestFewFrames runs eight flows with 64 receive frames. No flow reads for a while, and all transfers complete.
 func TestFewFrames(t *testing.T) {
 	r := newRig(t, setup{nic: scarce})
 	const volume = 1 << 20
@@ -28,7 +28,8 @@ func TestFewFrames(t *testing.T) {
 	r.Logf("at the end: %s", r.drops())
 }
 
-// TestReadersAreNotStarved: flows that do not read, however many there are, leave frames for one that does.
+// TestReadersAreNotStarved checks that flows that do not read leave frames for one that reads, however many flows there
+// are.
 func TestReadersAreNotStarved(t *testing.T) {
 	for n, rx := range map[int]uint32{2: 64, 8: 64, 24: 128} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -52,8 +53,7 @@ func TestReadersAreNotStarved(t *testing.T) {
 	}
 }
 
-// TestSendersAreNotStarved: flows whose peers do not read leave frames for one
-// whose peer does.
+// TestSendersAreNotStarved checks that flows whose peers do not read leave frames for a flow whose peer reads.
 func TestSendersAreNotStarved(t *testing.T) {
 	for _, n := range []int{2, 8, 24} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -86,7 +86,7 @@ func (r *rig) stuckFlow(volume uint64) running {
 	return x
 }
 
-// finishReading demands that the peer, which now reads, gets everything.
+// finishReading checks that the peer, which now reads, gets everything.
 func (x running) finishReading() {
 	x.Helper()
 	x.Wait(x.ulp.Done(), "the transfer")
@@ -103,7 +103,7 @@ type lazyFlow struct {
 	lazy *lazy
 }
 
-// lazyFlows starts n of them.
+// lazyFlows starts n lazy flows.
 func (r *rig) lazyFlows(n int, volume uint64) (all []lazyFlow) {
 	r.Helper()
 	for range n {

@@ -10,8 +10,8 @@ import (
 	"github.com/stag-rdma/stag/offload/stream"
 )
 
-// TestInterfaceRemoved: when the interface is removed during a transfer, every flow ends with ErrPort, and closing
-// still works.
+// TestInterfaceRemoved removes the interface during a transfer. Every flow ends with ErrPort, and everything can still
+// be closed.
 func TestInterfaceRemoved(t *testing.T) {
 	r := newRig(t, setup{})
 	const volume = 1 << 40

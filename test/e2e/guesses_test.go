@@ -18,9 +18,9 @@ const (
 	lead       = 1 << 20 // octets that the peer may be ahead of the spoofer
 )
 
-// TestSpoofedGuesses sends segments and ICMP reports into a running transfer, as an attacker would who knows the
-// tuple and guesses the rest, mostly right except for one field. What only an attacker on the path could hit is left
-// out: an exact reset, and text, a FIN or an acknowledgement with all fields right.
+// TestSpoofedGuesses sends segments and ICMP reports into a running transfer. The attacker knows the tuple and guesses
+// the rest, mostly right except for one field. The test leaves out what only an attacker on the path could hit: an
+// exact reset, and text, a FIN or an acknowledgement with all fields right.
 func TestSpoofedGuesses(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -40,7 +40,7 @@ func TestSpoofedGuesses(t *testing.T) {
 	}
 }
 
-// spoofer is the attacker, and the transfer that it attacks.
+// spoofer is the attacker with the transfer that it attacks.
 type spoofer struct {
 	*rig
 	x       running
@@ -89,7 +89,7 @@ func (s *spoofer) spray() {
 		s.Must(s.cable.send(s.segment().Bytes()))
 		s.fired.Add(1)
 	}
-	s.fired.Store(2 * spoofs) // the peer need not wait any more
+	s.fired.Store(2 * spoofs) // the peer no longer waits
 }
 
 func (s *spoofer) ended() bool {
@@ -101,7 +101,7 @@ func (s *spoofer) ended() bool {
 	}
 }
 
-// look takes the snapshot that makes the guesses good.
+// look takes the snapshot on which the guesses are based.
 func (s *spoofer) look() {
 	s.Helper()
 	info, err := s.x.flow.Info(s.Ctx())
@@ -111,7 +111,7 @@ func (s *spoofer) look() {
 	s.seen = info
 }
 
-// survived demands that every kind of spoofed packet was detected, and had no effect.
+// survived checks that every kind of spoofed packet was detected and had no effect.
 func (s *spoofer) survived() {
 	s.Helper()
 	got := map[string]uint64{}

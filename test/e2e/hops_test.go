@@ -11,8 +11,8 @@ import (
 	"github.com/stag-rdma/stag/offload/octets"
 )
 
-// TestRouterFailsOverAfterRouteChange: the route changes from one router to another. The flow follows. It follows
-// again when the standby of the new router takes over.
+// TestRouterFailsOverAfterRouteChange changes the route from one router to another. The flow follows. It follows again
+// when the standby of the new router takes over.
 func TestRouterFailsOverAfterRouteChange(t *testing.T) {
 	s := newRouters(newRig(t, setup{}))
 	x := s.transfer(nil)
@@ -24,8 +24,8 @@ func TestRouterFailsOverAfterRouteChange(t *testing.T) {
 	x.goesOn()
 }
 
-// TestFormerRouterIsLetGo: the neighbour entry of a router that a flow has left is no longer refreshed, and a change
-// of its MAC address does not affect the flow.
+// TestFormerRouterIsLetGo checks a router that a flow has left. Its neighbour entry is no longer refreshed, and a
+// change of its MAC address does not affect the flow.
 func TestFormerRouterIsLetGo(t *testing.T) {
 	s := newRouters(newRig(t, setup{}))
 	x := s.transfer(nil)
@@ -40,8 +40,8 @@ func TestFormerRouterIsLetGo(t *testing.T) {
 	x.goesOn()
 }
 
-// TestRoutedByMarkOrDevice: a socket has a mark (SO_MARK), or is bound to an interface (SO_BINDTOIFINDEX), and a rule
-// for that sends its packets through another router than the main table's, which does not exist. The engine uses the
+// TestRoutedByMarkOrDevice uses a socket that has a mark (SO_MARK) or is bound to an interface (SO_BINDTOIFINDEX). A
+// rule sends its packets through another router than that of the main table, which does not exist. The engine uses the
 // same router, and its successor.
 func TestRoutedByMarkOrDevice(t *testing.T) {
 	const table, mark = 100, 7
@@ -74,7 +74,7 @@ func TestRoutedByMarkOrDevice(t *testing.T) {
 	}
 }
 
-// TestNeighbourMovesInTakeOver: the next hop gets another MAC address during a take-over, at each of its steps.
+// TestNeighbourMovesInTakeOver changes the MAC address of the next hop at each step of a take-over.
 func TestNeighbourMovesInTakeOver(t *testing.T) {
 	for step := handoff.StepCheck; step <= handoff.StepInstall; step++ {
 		t.Run(step.String(), func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestNeighbourMovesInTakeOver(t *testing.T) {
 			ulp := octets.NewTransfer(octets.Plan{Send: volume, Seed: seedOurs, Expect: volume, PeerSeed: seedTheirs})
 			f, err := r.nic.Take(r.Ctx(), our, ulp, injecting(hookAt(step, func() error {
 				r.moveMAC(theirs, true)
-				time.Sleep(50 * time.Millisecond) // the news has arrived
+				time.Sleep(50 * time.Millisecond) // the change has been reported by then
 				return nil
 			})))
 			r.Must(err)
@@ -94,11 +94,11 @@ func TestNeighbourMovesInTakeOver(t *testing.T) {
 	}
 }
 
-// manyIdle is a number of flows for which one second each would be longer than any wait of a test.
+// manyIdle is so many flows that one second for each would be longer than any wait of a test.
 const manyIdle = 80
 
-// TestDeadRouterDelaysNobody: many flows use a dead router, and the routes have changed. Another router, which one
-// flow uses, fails over without delay.
+// TestDeadRouterDelaysNobody has many flows with a dead router, and changes the routes. Another router, which one flow
+// uses, fails over without delay.
 func TestDeadRouterDelaysNobody(t *testing.T) {
 	s := newRouters(newRig(t, setup{}))
 	for range manyIdle {
@@ -113,7 +113,7 @@ func TestDeadRouterDelaysNobody(t *testing.T) {
 	x.goesOn()
 }
 
-// routesChange changes routes so that all are read again, but none that a flow uses.
+// routesChange changes routes that no flow uses. All routes are then read again.
 func (s *routers) routesChange() {
 	s.Helper()
 	s.in(ours, func() error {
@@ -124,7 +124,7 @@ func (s *routers) routesChange() {
 	s.route(farAway, s.addr[0], 4711)
 }
 
-// TestCloseWithDeadRouter: Close does not wait for a dead router.
+// TestCloseWithDeadRouter checks that Close does not wait for a dead router.
 func TestCloseWithDeadRouter(t *testing.T) {
 	s := newRouters(newRig(t, setup{}))
 	for range manyIdle {
@@ -147,8 +147,8 @@ func TestCloseWithDeadRouter(t *testing.T) {
 	}
 }
 
-// TestNeighbourIsReleased: the neighbour entry of a next hop is refreshed while a flow uses it, and no longer. An
-// entry that another program makes the kernel refresh stays so.
+// TestNeighbourIsReleased checks that the neighbour entry of a next hop is refreshed only while a flow uses it. If
+// another program makes the kernel refresh an entry, the kernel goes on refreshing it.
 func TestNeighbourIsReleased(t *testing.T) {
 	for _, before := range []bool{false, true} {
 		t.Run(map[bool]string{false: "ours", true: "kept before"}[before], func(t *testing.T) {
@@ -192,7 +192,7 @@ func (r *rig) oneShort(during func()) {
 	r.clean()
 }
 
-// TestNeighbourIsReleasedWhenRefused: a refused take-over leaves no neighbour entry that the kernel refreshes.
+// TestNeighbourIsReleasedWhenRefused checks that the kernel refreshes no neighbour entry after a refused take-over.
 func TestNeighbourIsReleasedWhenRefused(t *testing.T) {
 	r := newRig(t, setup{})
 	hop := r.pair.Ends[theirs].V4.Addr()

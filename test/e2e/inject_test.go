@@ -40,8 +40,8 @@ func injecting(f func(handoff.Step) error) nic.Options {
 }
 
 // TestInjected makes the take-over of a connection under traffic fail at each step, more often than the interface has
-// room for flows. Before the kernel's connection is given up, the connection continues in the kernel. Afterwards the
-// error says that it is lost.
+// room for flows. As long as the kernel has its connection, the connection continues there. After that, the error says
+// that the connection is lost.
 func TestInjected(t *testing.T) {
 	const room = 3
 	for _, w := range ways {
@@ -125,8 +125,8 @@ func (r *rig) failed(err error, step handoff.Step, lost bool) {
 	}
 }
 
-// talkUntil lets our side's kernel socket talk until that many octets have arrived, and stops it while the peer still
-// sends.
+// talkUntil lets the local kernel socket talk until that many octets have arrived. It then stops the socket while the
+// peer still sends.
 func (r *rig) talkUntil(our *net.TCPConn, enough, total uint64) *talk {
 	r.Helper()
 	k := (&talk{conn: our, out: seedOurs, in: seedTheirs, send: total}).start()
@@ -142,7 +142,7 @@ func (k *talk) after(before *talk) *talk {
 	return k.start()
 }
 
-// isReset demands the error of a peer whose connection was reset.
+// isReset checks that the error is that of a peer whose connection was reset.
 func (r *rig) isReset(err error) {
 	r.Helper()
 	if !errors.Is(err, unix.ECONNRESET) && !errors.Is(err, unix.EPIPE) {
@@ -170,8 +170,8 @@ func setOption(c *net.TCPConn, level, name, value int) error {
 	return control(c, func(fd int) error { return unix.SetsockoptInt(fd, level, name, value) })
 }
 
-// fillsUp takes over as many connections as there is room for. One more is refused and continues in the kernel, and
-// is taken over after one of the others has ended.
+// fillsUp takes over as many connections as there is room for. One more connection is refused and continues in the
+// kernel. It is taken over after one of the others has ended.
 func (r *rig) fillsUp(w way, room int) {
 	r.Helper()
 	flows, peers := make([]*nic.Flow, room), make([]*net.TCPConn, room)
@@ -188,7 +188,7 @@ func (r *rig) fillsUp(w way, room int) {
 		r.Fatalf("the take-over beyond %d flows: %v", room, err)
 	}
 	r.unchanged(left)
-	go func() { // through the kernel
+	go func() { // the kernel runs this connection
 		var b [4]byte
 		our.Read(b[:])
 		our.Write(b[:])
@@ -206,7 +206,7 @@ func (r *rig) fillsUp(w way, room int) {
 	r.clean()
 }
 
-// pingPong sends four octets to an echo and demands the same back.
+// pingPong sends four octets to an echo and expects the same octets back.
 func (r *rig) pingPong(c *net.TCPConn) {
 	r.Helper()
 	got := make([]byte, 4)

@@ -17,18 +17,18 @@ import (
 // fpdus is what tshark reports of the FPDUs that one side sent.
 type fpdus struct {
 	all       int // FPDUs
-	good      int // of them with "Good CRC32"
-	unchecked int // of them on connections without CRC
-	markers   int // Markers in them
+	good      int // FPDUs with "Good CRC32"
+	unchecked int // FPDUs on connections without CRC
+	markers   int // Markers in the FPDUs
 	messages  map[wire.Opcode]int
-	octets    map[wire.Opcode]int // of payload, Read Requests and Terminates included
+	octets    map[wire.Opcode]int // octets of payload, including Read Requests and Terminates
 }
 
 // judged is what tshark reports of a capture.
 type judged struct {
-	sides     [2]fpdus // by who sent them
+	sides     [2]fpdus // by sender
 	frames    [2]int   // MPA Requests and Replies
-	private   []string // of those, in hex
+	private   []string // private data of these frames, in hex
 	complains []string
 }
 
@@ -46,7 +46,8 @@ var (
 	linePDATA  = regexp.MustCompile(`^ +Private data: ([0-9a-f]*)`)
 )
 
-// Remarks of tshark that are no faults: it was written for MPA revision 1, and warns of revision 2 and of its flag S.
+// known are tshark's remarks that are no faults. tshark was written for MPA revision 1. It warns of revision 2 and of
+// its flag S.
 var known = []string{
 	"Res field is NOT set to zero as required by RFC 5044",
 	"Rev field is NOT set to one as required by RFC 5044",
@@ -80,7 +81,7 @@ func (d *dump) judge(r *rig) *judged {
 	return &p.judged
 }
 
-// streams returns both directions of the capture's only connection, that of the dialling end first.
+// streams returns both directions of the only connection in the capture, the dialling end first.
 func (d *dump) streams(r *rig) (b [2][]byte) {
 	r.Helper()
 	out, err := exec.Command("tshark", "-r", d.file, "-n", "-q", "-z", "follow,tcp,raw,0").Output()
@@ -98,7 +99,7 @@ func (d *dump) streams(r *rig) (b [2][]byte) {
 	return b
 }
 
-// readMarked reads a stream with Markers, from its Request or Reply on.
+// readMarked reads a stream with Markers, which begins with its Request or Reply.
 func readMarked(r *rig, b []byte) *fpdus {
 	r.Helper()
 	f := &fpdus{messages: map[wire.Opcode]int{}, octets: map[wire.Opcode]int{}}
@@ -134,7 +135,7 @@ func (f *fpdus) add(op wire.Opcode, n int, last bool) {
 type printed struct {
 	judged
 	side   pair.Side
-	length int // of the FPDU that is being described
+	length int // length of the FPDU that tshark is describing
 	tagged bool
 	last   bool
 }

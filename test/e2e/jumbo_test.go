@@ -16,7 +16,7 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-const jumbo = 9000 // octets: frames that a chunk does not hold
+const jumbo = 9000 // octets: frames that do not fit into a chunk
 
 // steered returns the counters of the steering program.
 func (r *rig) steered() (n [bpf.Reasons]uint64) {
@@ -26,7 +26,7 @@ func (r *rig) steered() (n [bpf.Reasons]uint64) {
 	return s
 }
 
-// TestJumbo transfers octets in both directions, over an MTU larger than a chunk, in segments that fit into a chunk.
+// TestJumbo transfers octets in both directions over an MTU larger than a chunk. The segments fit into a chunk.
 func TestJumbo(t *testing.T) {
 	for name, c := range map[string]struct {
 		nic     nic.Config
@@ -58,7 +58,7 @@ func TestJumbo(t *testing.T) {
 	}
 }
 
-// TestJumboVLAN: the VLAN tag is included in the length that must fit.
+// TestJumboVLAN checks that the length that must fit includes the VLAN tag.
 func TestJumboVLAN(t *testing.T) {
 	s := onVLAN(t)
 	s.pair.MTU = jumbo
@@ -74,11 +74,11 @@ func TestJumboVLAN(t *testing.T) {
 	}
 }
 
-// TestJumboUnannounced: a connection whose peer was told a larger MSS is refused with advice, and continues in the
-// kernel.
+// TestJumboUnannounced checks that a connection is refused with advice if its peer was told a larger MSS. The
+// connection continues in the kernel.
 func TestJumboUnannounced(t *testing.T) {
 	r := newStage(t, setup{pair: pair.Config{MTU: jumbo}})
-	our, peer := r.connect(way{}) // no interface is offloaded yet that could lower the MSS
+	our, peer := r.connect(way{}) // no interface is offloaded yet, so none can lower the MSS
 	r.open(nic.Config{})
 	_, err := r.nic.Take(r.Ctx(), our, octets.NewEcho(), nic.DefaultOptions)
 	if !errors.Is(err, handoff.ErrSegments) || !strings.Contains(err.Error(), "told an MSS of 8960") || !strings.HasSuffix(err.Error(), "set TCP_MAXSEG to 3466 before connect or listen") {
@@ -92,7 +92,8 @@ func TestJumboUnannounced(t *testing.T) {
 	}
 }
 
-// TestJumboTooLong: a packet of a flow that does not fit into a chunk is counted and dropped, and does no harm.
+// TestJumboTooLong checks that a packet of a flow that does not fit into a chunk is counted and dropped, and does no
+// harm.
 func TestJumboTooLong(t *testing.T) {
 	r := newRig(t, setup{pair: pair.Config{MTU: jumbo}})
 	our, peer := r.connect(way{})
@@ -116,7 +117,7 @@ func TestJumboTooLong(t *testing.T) {
 	r.pingPong(peer)
 }
 
-// TestJumboOthers: packets of connections that were not taken over pass the program in full length.
+// TestJumboOthers checks that packets of connections that were not taken over pass the program in full length.
 func TestJumboOthers(t *testing.T) {
 	for _, w := range ways {
 		t.Run(w.String(), func(t *testing.T) {
@@ -129,7 +130,7 @@ func TestJumboOthers(t *testing.T) {
 			for _, c := range []chan error{k.read, k.wrote, o.read, o.wrote} {
 				r.Check(<-c)
 			}
-			// Packets of 3,520 octets would be twice as many, without counting acknowledgements.
+			// Even without acknowledgements, packets of 3,520 octets would be more than twice as many.
 			if n := r.steered(); n[bpf.NoFlow] < volume/jumbo || n[bpf.Steered] != 0 {
 				t.Errorf("%d packets passed, %d were steered", n[bpf.NoFlow], n[bpf.Steered])
 			}
@@ -137,8 +138,8 @@ func TestJumboOthers(t *testing.T) {
 	}
 }
 
-// TestJumboVerbs does every operation both ways over the large MTU: between two
-// engines, and between an engine and the kernel's TCP.
+// TestJumboVerbs runs every operation in both directions over the large MTU, between two engines, and between an engine
+// and the kernel's TCP.
 func TestJumboVerbs(t *testing.T) {
 	for name, peer := range map[string]rdma.Config{"engine": {}, "kernel": {KernelPort: true}} {
 		for _, w := range ways {
@@ -162,8 +163,7 @@ func TestJumboVerbs(t *testing.T) {
 	}
 }
 
-// TestJumboAnyAddress: a listener that serves every address of both families
-// announces what fits IPv6 as well.
+// TestJumboAnyAddress checks the MSS of a listener for every address of both families. The MSS must also suit IPv6.
 func TestJumboAnyAddress(t *testing.T) {
 	r := newStage(t, setup{pair: pair.Config{MTU: jumbo}})
 	a, b := r.adapter(ours, rdma.Config{}), r.adapter(theirs, rdma.Config{})

@@ -20,8 +20,8 @@ import (
 	common "github.com/stag-rdma/stag/test/rig"
 )
 
-// Settings of a victim: its interface, and the address to connect to. Descriptor victimSpace is the network namespace
-// in which it runs.
+// These variables of a victim are its interface and the address to connect to. The descriptor victimSpace is the
+// network namespace in which it runs.
 const (
 	victimLink  = "STAG_E2E_VICTIM_LINK"
 	victimPeer  = "STAG_E2E_VICTIM_PEER"
@@ -51,12 +51,12 @@ func victim(link, peer string) error {
 		}
 	}
 	fmt.Println(victimReady)
-	_, err = io.Copy(io.Discard, os.Stdin) // until this process is killed, or its parent is
+	_, err = io.Copy(io.Discard, os.Stdin) // until this process is killed or its parent ends
 	return err
 }
 
-// TestKilled kills a process that runs connections, without a chance to clean up. A peer that sends is reset at its
-// next segment, nothing stays attached, and the interface can be opened again at once.
+// TestKilled kills a process that runs connections, so that it cannot clean up. A peer that sends is reset at its next
+// segment, nothing stays attached, and the interface can be opened again at once.
 func TestKilled(t *testing.T) {
 	r := newStage(t, setup{})
 	v, k, silent := r.startBusyVictim()
@@ -84,8 +84,8 @@ func TestKilled(t *testing.T) {
 	r.pingPong(peer)
 }
 
-// startBusyVictim starts a victim and waits until octets flow in both directions between it and k. Its other
-// connection, to silent, is idle.
+// startBusyVictim starts a victim and waits until octets flow in both directions between the victim and k. The victim's
+// other connection, to silent, is idle.
 func (r *rig) startBusyVictim() (v *process, k *talk, silent *net.TCPConn) {
 	r.Helper()
 	l := r.listen(theirs, false)
@@ -97,7 +97,7 @@ func (r *rig) startBusyVictim() (v *process, k *talk, silent *net.TCPConn) {
 	return v, k, silent
 }
 
-// isResetAtLast demands that an idle peer is reset when it sends.
+// isResetAtLast checks that an idle peer is reset when it sends.
 func (r *rig) isResetAtLast(silent *net.TCPConn) {
 	r.Helper()
 	_, err := silent.Write([]byte("x"))
@@ -170,7 +170,7 @@ func (p *process) ready() {
 	}
 }
 
-// kill kills the victim with SIGKILL, and returns when it is gone.
+// kill kills the victim with SIGKILL and waits for its end.
 func (p *process) kill() {
 	p.Helper()
 	p.Must(p.cmd.Process.Kill())

@@ -15,25 +15,25 @@ import (
 	"github.com/stag-rdma/stag/test/netns"
 )
 
-// running is a transfer in both directions between our engine and a plain peer.
+// running is a transfer in both directions between an engine and a plain peer.
 type running struct {
 	*rig
 	volume uint64
 	peer   *talk
 	ulp    *octets.Transfer
 	flow   *nic.Flow
-	last   chan struct{} // closed: the peer sends its last octets; nil: it sends them at once
+	last   chan struct{} // the peer sends its last octets when last is closed; nil: it sends them at once
 }
 
-// transfer starts a transfer with our end taken over.
+// transfer starts a transfer with the local end taken over.
 func (r *rig) transfer(volume uint64) running {
 	r.Helper()
 	our, peer := r.connect(way{})
 	return r.transferOn(our, peer, volume)
 }
 
-// unfinished starts a transfer whose peer holds its last octets back until finish, so that the connection lives until
-// then, however fast the rest is.
+// unfinished starts a transfer whose peer does not send its last octets before finish. The connection therefore lives
+// until then, however fast the rest is.
 func (r *rig) unfinished(volume uint64) running {
 	r.Helper()
 	our, peer := r.connect(way{})
@@ -47,8 +47,8 @@ func (r *rig) unfinished(volume uint64) running {
 	return t
 }
 
-// peerReaches waits until that many octets have arrived at the peer. The other direction may be a gigabyte behind:
-// the two share one core.
+// peerReaches waits until that many octets have arrived at the peer. The other direction may be a gigabyte behind,
+// because the two share one core.
 func (t running) peerReaches(n uint64) {
 	t.Helper()
 	t.Eventually("octets arrive at the peer", func() bool { return t.peer.received.Load() > n })
@@ -67,7 +67,7 @@ func (t running) reach(n uint64) {
 	})
 }
 
-// finish demands that every octet has arrived, and nothing else.
+// finish checks that every octet has arrived, and nothing else.
 func (t running) finish() {
 	t.Helper()
 	if t.last != nil {
@@ -82,8 +82,8 @@ func (t running) finish() {
 	}
 }
 
-// TestLinkDownAndUp: a transfer survives a link that goes down and comes back, three times, and still follows its
-// neighbour afterwards.
+// TestLinkDownAndUp checks that a transfer survives a link that goes down and up three times. Afterwards the flow still
+// follows its neighbour.
 func TestLinkDownAndUp(t *testing.T) {
 	for _, side := range []pair.Side{ours, theirs} {
 		t.Run(map[pair.Side]string{ours: "ours", theirs: "the peer's"}[side], func(t *testing.T) {
@@ -103,7 +103,7 @@ func TestLinkDownAndUp(t *testing.T) {
 	}
 }
 
-// moveMAC gives a side another MAC address. It announces the address by gratuitous ARP, or not.
+// moveMAC gives a side another MAC address. If announce is true, the side announces the address by gratuitous ARP.
 func (r *rig) moveMAC(side pair.Side, announce bool) {
 	r.Helper()
 	r.in(side, func() error {
@@ -118,8 +118,8 @@ func (r *rig) moveMAC(side pair.Side, announce bool) {
 	})
 }
 
-// TestNeighbourMoves: a transfer follows its next hop to another MAC address, in whatever way the kernel learns of
-// it.
+// TestNeighbourMoves checks that a transfer follows its next hop to another MAC address, in whatever way the kernel
+// learns the address.
 func TestNeighbourMoves(t *testing.T) {
 	for _, way := range []struct {
 		name string
@@ -181,8 +181,8 @@ func (r *rig) hurryNeighbours() {
 	}
 }
 
-// TestInterfaceRemovedInTransfer: when the interface is removed, every flow ends, even during calls to it, and
-// everything can be closed.
+// TestInterfaceRemovedInTransfer removes the interface. Every flow ends, even during calls to it, and everything can be
+// closed.
 func TestInterfaceRemovedInTransfer(t *testing.T) {
 	r := newRig(t, setup{pair: pair.Config{Queues: 2}})
 	var all []running

@@ -17,7 +17,7 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// loaded puts the program on our side's interface to stay, until the test ends.
+// loaded loads the pinned program on the local interface until the test ends.
 func (r *rig) loaded(o loader.Options) (instance string) {
 	r.Helper()
 	o.Link = r.pair.Ends[ours].Name
@@ -69,7 +69,7 @@ func (r *rig) registered(i loader.Instance) (n int) {
 	return n
 }
 
-// TestAdopted: an adapter on a loaded interface adopts the program, and communicates with an adapter that has a
+// TestAdopted checks that an adapter on a loaded interface adopts the program and communicates with an adapter with a
 // private program. Other processes can read its state meanwhile. The program stays when the adapter closes, twice.
 func TestAdopted(t *testing.T) {
 	r := newStage(t, setup{})
@@ -103,7 +103,7 @@ func TestAdopted(t *testing.T) {
 		if x := r.link(ours).Attrs().Xdp; x == nil || x.ProgId != program || p.InUse || len(p.Flows) != 0 || i.Table == nil || i.Table.InUse {
 			t.Errorf("after Close: %+v", i)
 		}
-		r.greets() // the interface is back with the kernel
+		r.greets() // the kernel has the interface again
 	}
 }
 
@@ -119,8 +119,8 @@ func (r *rig) greets() {
 	r.Must(err)
 }
 
-// TestAdoptedKilled: an engine on a loaded interface that is killed leaves flows. Their packets are dropped and
-// counted for the set time, until the next engine adopts the program: it removes the flows, and the peers are reset.
+// TestAdoptedKilled kills an engine on a loaded interface, which leaves flows. Their packets are dropped and counted
+// for the set time, until the next engine adopts the program. That engine removes the flows, and the peers are reset.
 func TestAdoptedKilled(t *testing.T) {
 	r := newStage(t, setup{})
 	instance := r.loaded(loader.Options{OrphanWait: time.Hour})
@@ -150,7 +150,8 @@ func TestAdoptedKilled(t *testing.T) {
 	r.pingPong(peer)
 }
 
-// TestUnloadLive: unload refuses while an engine uses the program. With force it unloads, and reports what was lost.
+// TestUnloadLive checks that an unload is refused while an engine uses the program. A forced unload reports what was
+// lost.
 func TestUnloadLive(t *testing.T) {
 	r := newStage(t, setup{})
 	instance := r.loaded(loader.Options{})
@@ -172,13 +173,13 @@ func TestUnloadLive(t *testing.T) {
 	k.conn.Close()
 	<-k.wrote
 	<-k.read
-	r.open(nic.Config{}) // privately
+	r.open(nic.Config{}) // with a private program
 	if got := r.nic.Path().Instance; got != "" {
 		t.Errorf("adopted from %q", got)
 	}
 }
 
-// TestAdoptedRoom: a program has room for as many flows as it was loaded for.
+// TestAdoptedRoom checks that a program has room for as many flows as the load asked for.
 func TestAdoptedRoom(t *testing.T) {
 	r := newStage(t, setup{})
 	r.loaded(loader.Options{MaxFlows: 2})
@@ -200,7 +201,7 @@ func TestAdoptedRoom(t *testing.T) {
 	}
 }
 
-// TestLoadedGeneric: an adopted program keeps the mode in which it was loaded.
+// TestLoadedGeneric checks that an adopted program keeps the mode in which it was loaded.
 func TestLoadedGeneric(t *testing.T) {
 	r := newStage(t, setup{before: func(p *pair.Pair) {
 		for _, side := range []pair.Side{ours, theirs} {

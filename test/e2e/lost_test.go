@@ -10,8 +10,8 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// TestProgramTakenAway: when an engine's program is unloaded by force, its QPs get an event, and calls to Accept,
-// Listen and Dial return an error. The peer is reset.
+// TestProgramTakenAway unloads an engine's program by force. Its QPs get an event, and calls to Accept, Listen and Dial
+// return an error. The peer is reset.
 func TestProgramTakenAway(t *testing.T) {
 	r := newStage(t, setup{})
 	instance := r.loaded(loader.Options{})

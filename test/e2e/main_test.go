@@ -8,8 +8,7 @@ import (
 	"github.com/stag-rdma/stag/test/need"
 )
 
-// TestMain lets the test binary be the process that TestKilled kills. The tests
-// have mounts of their own.
+// TestMain runs the tests with their own mounts, or runs the process that TestKilled kills.
 func TestMain(m *testing.M) {
 	if link := os.Getenv(victimLink); link != "" {
 		if err := victim(link, os.Getenv(victimPeer)); err != nil {

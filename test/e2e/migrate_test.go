@@ -11,9 +11,9 @@ import (
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
-// TestFlowMovedUnderFire: a connection that sends and receives without pause moves 20 times between the engines of
-// two queues, while the peer's segments arrive at one queue and then at the other. The peer is the kernel's TCP.
-// Every octet is right in both directions, both ends close normally, and the counters have continued.
+// TestFlowMovedUnderFire moves a connection 20 times between the engines of two queues while it sends and receives
+// without pause. The peer's segments arrive at one queue and then at the other. The peer is the kernel's TCP. Every
+// octet is right in both directions, both ends close normally, and the counters have continued.
 func TestFlowMovedUnderFire(t *testing.T) {
 	const volume, moves = 192 << 20, 20
 	for _, w := range ways {
@@ -50,8 +50,8 @@ func TestFlowMovedUnderFire(t *testing.T) {
 	}
 }
 
-// TestMoveDuringTakeOver: a flow that is moved as soon as the NIC has it moves when its take-over is done: it keeps its
-// segments, and its entry names the engine that has it.
+// TestMoveDuringTakeOver moves a flow as soon as the NIC has it. The move takes place when the take-over is done. The
+// flow keeps its segments, and its entry names the engine that owns it.
 func TestMoveDuringTakeOver(t *testing.T) {
 	r := newRig(t, setup{pair: pair.Config{Queues: 2}})
 	for range 30 {

@@ -61,8 +61,8 @@ func progress(e *engine.Engine, done chan struct{}) {
 	}
 }
 
-// TestInlineDeadline: a user's Progress sets a deadline earlier than the end of the keeper's sleep. The keeper still
-// meets it.
+// TestInlineDeadline lets a user's Progress set a deadline before the end of the keeper's sleep. The keeper must still
+// meet the deadline.
 func TestInlineDeadline(t *testing.T) {
 	r := newRig(t, setup{})
 	our, peer := r.connect(way{})

@@ -11,7 +11,8 @@ import (
 	"github.com/stag-rdma/stag/offload/stream"
 )
 
-// TestInterfaceRenamed: a transfer continues when its interface is renamed, and later transfers work too.
+// TestInterfaceRenamed checks that a transfer continues when its interface is renamed, and that later transfers work,
+// too.
 func TestInterfaceRenamed(t *testing.T) {
 	r := newRig(t, setup{})
 	x := r.transfer(32 << 20)
@@ -27,8 +28,8 @@ func TestInterfaceRenamed(t *testing.T) {
 	r.transfer(1 << 20).finish()
 }
 
-// TestInterfaceMoved: an interface that is moved into another namespace counts as removed: every flow ends with
-// ErrPort, closing works, and nothing of ours moves with it.
+// TestInterfaceMoved moves an interface into another namespace, which counts as removal. Every flow ends with ErrPort,
+// closing works, and nothing of stag moves with the interface.
 func TestInterfaceMoved(t *testing.T) {
 	r := newRig(t, setup{})
 	x := r.transfer(1 << 40)
@@ -68,7 +69,7 @@ func (r *rig) anotherSpace() netns.NsHandle {
 	made := make(chan error)
 	var space netns.NsHandle
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		var err error
 		space, err = netns.New()
 		made <- err

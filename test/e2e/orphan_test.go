@@ -14,8 +14,8 @@ import (
 	"github.com/stag-rdma/stag/offload/stream"
 )
 
-// TestOrphansAreReset: an engine on a loaded interface is killed, and no engine adopts the program. A peer that sends
-// is reset within the set time and one retransmission, and the flow is removed. A silent peer is reset when it sends.
+// TestOrphansAreReset kills an engine on a loaded interface. No engine adopts the program. A peer that sends is reset
+// within the set time and one retransmission, and the flow is removed. A silent peer is reset when it sends.
 func TestOrphansAreReset(t *testing.T) {
 	r := newStage(t, setup{})
 	instance := r.loaded(loader.Options{})
@@ -36,7 +36,7 @@ func TestOrphansAreReset(t *testing.T) {
 	}
 }
 
-// TestOrphansOfAStagPeer: the peer of the killed engine is an engine itself.
+// TestOrphansOfAStagPeer kills an engine whose peer is an engine, too.
 func TestOrphansOfAStagPeer(t *testing.T) {
 	r := newStage(t, setup{})
 	r.loaded(loader.Options{OrphanWait: loader.NoOrphanWait})
@@ -61,8 +61,8 @@ func TestOrphansOfAStagPeer(t *testing.T) {
 	}
 }
 
-// TestStoppedEngineKeepsItsFlows: an engine that is stopped for longer than orphans are kept continues with its
-// connections afterwards.
+// TestStoppedEngineKeepsItsFlows stops an engine for longer than orphans are kept. Afterwards the engine continues with
+// its connections.
 func TestStoppedEngineKeepsItsFlows(t *testing.T) {
 	r := newStage(t, setup{})
 	instance := r.loaded(loader.Options{OrphanWait: loader.NoOrphanWait})
@@ -79,7 +79,7 @@ func TestStoppedEngineKeepsItsFlows(t *testing.T) {
 	}
 }
 
-// retransmits returns how many segments of c a kernel has sent again.
+// retransmits returns how many segments of c the kernel has retransmitted.
 func (r *rig) retransmits(c *net.TCPConn) (n uint32) {
 	r.Helper()
 	r.Must(control(c, func(fd int) error {

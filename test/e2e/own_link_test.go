@@ -12,8 +12,8 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
-// TestOwnAddressChanges: our interface gets another MAC address, as in a failover of bonded links. Our segments have
-// the new address, also after a later change of the next hop.
+// TestOwnAddressChanges gives the local interface another MAC address, as in a failover of bonded links. The engine's
+// segments have the new address, also after a later change of the next hop.
 func TestOwnAddressChanges(t *testing.T) {
 	r := newRig(t, setup{})
 	x := r.transfer(1 << 40)
@@ -28,8 +28,8 @@ func TestOwnAddressChanges(t *testing.T) {
 	}
 }
 
-// TestOwnAddressOfNewFlows: connections that are taken over after the change
-// send from the new address at once, as those before it do.
+// TestOwnAddressOfNewFlows checks that connections that are taken over after the change send from the new address at
+// once.
 func TestOwnAddressOfNewFlows(t *testing.T) {
 	r := newRig(t, setup{})
 	r.transfer(1 << 40).reach(1 << 20)
@@ -74,8 +74,8 @@ func (r *rig) sendsFrom(mac net.HardwareAddr) {
 	})
 }
 
-// TestLinkMTUChanges: the MTU of the cable becomes smaller, then larger again. Segments use it fully, and none is
-// lost because of its length.
+// TestLinkMTUChanges makes the MTU of the cable smaller, then larger again. Segments use it fully, and none is lost
+// because of its length.
 func TestLinkMTUChanges(t *testing.T) {
 	r := newRig(t, setup{pair: pair.Config{MTU: 3000}})
 	x := r.transfer(1 << 40)

@@ -24,15 +24,15 @@ const (
 	seedTheirs octets.Pattern = 2
 )
 
-// talk is one side's use of a kernel socket: it writes a pattern without pause and checks the arriving one. It is the
-// application at the peer, and at our side until the take-over.
+// talk is one side's use of a kernel socket. It writes a pattern without pause and checks the arriving pattern. It is
+// the application at the peer, and at the local side until the take-over.
 type talk struct {
 	conn     *net.TCPConn
 	out, in  octets.Pattern
-	send     uint64           // octets to write at most
+	send     uint64           // number of octets to write at most
 	halfShut bool             // close the writing direction when all is written
-	limit    uint64           // stop reading at this octet; 0: never
-	pace     func(pos uint64) // called before each write; nil: no pause
+	limit    uint64           // stop reading at this octet; 0 means never
+	pace     func(pos uint64) // called before each write; nil means no pause
 
 	sent, received atomic.Uint64
 	gap            atomic.Int64 // longest time between two reads that found something, ns
@@ -108,8 +108,8 @@ func (k *talk) upTo(limit uint64) error {
 	return errors.Join(err, k.interrupt())
 }
 
-// interrupt stops both directions and leaves the connection unchanged: what was written and not sent, and received
-// and not read, stays in the kernel's queues.
+// interrupt stops both directions and leaves the connection unchanged. Octets that are written and not sent, or
+// received and not read, stay in the kernel's queues.
 func (k *talk) interrupt() error {
 	k.conn.SetDeadline(time.Unix(1, 0))
 	w, r := <-k.wrote, <-k.read

@@ -15,8 +15,8 @@ import (
 	"github.com/stag-rdma/stag/offload/octets"
 )
 
-// steerTo makes a side send everything through one of its two queues, so that it arrives at the other side's queue of
-// that number. A connection follows as soon as none of its segments is in flight.
+// steerTo makes a side send everything through one of its two queues. The packets then arrive at the other side's queue
+// of that number. A connection follows as soon as none of its segments is in flight.
 func (r *rig) steerTo(side pair.Side, queue int) {
 	r.Helper()
 	all := fmt.Sprintf("%x", uint64(1)<<min(numCPU(r), 63)-1)
@@ -40,7 +40,7 @@ func (r *rig) steerTo(side pair.Side, queue int) {
 	})
 }
 
-// numCPU returns how many CPUs the machine has, whether this process may use them or not.
+// numCPU returns the number of CPUs of the machine, including those that this process may not use.
 func numCPU(r *rig) int {
 	r.Helper()
 	found, err := filepath.Glob("/sys/devices/system/cpu/cpu[0-9]*")
@@ -72,8 +72,8 @@ func (r *rig) queueCounters() (all []engine.Counters) {
 	return all
 }
 
-// TestOtherQueue: in the middle of a connection its segments begin to arrive at a queue that does not own it, and
-// later at its own queue again.
+// TestOtherQueue lets the segments of a connection arrive at a queue that does not own it, and later at its own queue
+// again.
 func TestOtherQueue(t *testing.T) {
 	r := newRig(t, setup{pair: pair.Config{Queues: 2}})
 	r.steerTo(theirs, 0)
@@ -140,8 +140,8 @@ func TestManyFlowsTwoQueues(t *testing.T) {
 	}
 }
 
-// TestSlotAndChunkReused: flows that use the only slot one after another, with few chunks, never see a record of an
-// earlier flow.
+// TestSlotAndChunkReused checks that flows that use the only slot one after another, with few chunks, never see a
+// record of an earlier flow.
 func TestSlotAndChunkReused(t *testing.T) {
 	c := scarce
 	c.MaxFlows = 1

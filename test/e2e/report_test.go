@@ -9,8 +9,8 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// TestReportOfAdopted: the report of a loaded port has the directory of its pins and everything else that any port
-// has. The report of another port has no directory.
+// TestReportOfAdopted checks the report of a loaded port. It has the directory of the pins and everything that other
+// ports have. The report of another port has no directory.
 func TestReportOfAdopted(t *testing.T) {
 	r := newStage(t, setup{})
 	instance := r.loaded(loader.Options{})

@@ -15,16 +15,16 @@ import (
 	common "github.com/stag-rdma/stag/test/rig"
 )
 
-// ours and theirs are the two sides: A has an offloaded interface, B is a plain kernel.
+// ours and theirs are the two sides. A has an offloaded interface, and B is a plain kernel.
 const (
 	ours   = pair.A
 	theirs = pair.B
 )
 
-// setup describes a rig. The zero value is the usual one.
+// setup describes a rig. The zero value is the usual rig.
 type setup struct {
 	pair pair.Config
-	nic  nic.Config // Link is filled in
+	nic  nic.Config // newStage fills in Link
 	// sysctl settings of the peer's namespace, below /proc/sys/net.
 	sysctl map[string]string
 	// before runs when the pair exists and has no program yet.
@@ -63,7 +63,7 @@ func newStage(t testing.TB, s setup) *rig {
 	return r
 }
 
-// open offloads our side's interface; Config.Link is filled in.
+// open offloads the local interface. It fills in Config.Link.
 func (r *rig) open(c nic.Config) {
 	r.Helper()
 	c.Link = r.pair.Ends[ours].Name
@@ -93,7 +93,7 @@ func (r *rig) listen(side pair.Side, v6 bool) *net.TCPListener {
 	return l.(*net.TCPListener)
 }
 
-// addr is a side's address.
+// addr returns a side's address.
 func (r *rig) addr(side pair.Side, v6 bool) string {
 	if v6 {
 		return r.pair.Ends[side].V6.Addr().String()
@@ -103,7 +103,7 @@ func (r *rig) addr(side pair.Side, v6 bool) string {
 
 // way says which side opens a connection, and with which IP version.
 type way struct {
-	accept bool // our side listens, and the peer dials
+	accept bool // the local side listens, and the peer dials
 	v6     bool
 }
 
@@ -118,7 +118,7 @@ func (w way) String() string {
 	return s + "/v4"
 }
 
-// ways are all of them.
+// ways lists all ways.
 var ways = []way{{}, {accept: true}, {v6: true}, {accept: true, v6: true}}
 
 // connect opens a connection and returns both ends.
@@ -129,7 +129,7 @@ func (r *rig) connect(w way) (our, peer *net.TCPConn) {
 	return our, peer
 }
 
-// tryConnect does what connect does, for goroutines that may not end the test.
+// tryConnect does the same as connect, for goroutines that may not end the test.
 func (r *rig) tryConnect(w way) (our, peer *net.TCPConn, err error) {
 	listener, dialer := theirs, ours
 	if w.accept {
@@ -176,7 +176,7 @@ func (r *rig) tryConnect(w way) (our, peer *net.TCPConn, err error) {
 	return dialled.(*net.TCPConn), accepted.(*net.TCPConn), nil
 }
 
-// take takes our end over, or ends the test.
+// take takes the local end over, or ends the test.
 func (r *rig) take(c *net.TCPConn, ulp stream.ULP) *nic.Flow {
 	r.Helper()
 	f, err := r.nic.Take(r.Ctx(), c, ulp, nic.DefaultOptions)

@@ -16,21 +16,21 @@ import (
 	"github.com/stag-rdma/stag/test/netns"
 )
 
-// farAway is an address of the peer that our side reaches through routers only.
+// farAway is an address of the peer that the local side reaches only through routers.
 var farAway = netip.MustParseAddr("203.0.113.1")
 
 // nobody is an address on the link that no machine has.
 var nobody = netip.MustParseAddr("192.0.2.55")
 
-// routers is a set-up in which our side reaches farAway through two routers. Both are macvlan ports of the peer: what
-// reaches one of them reaches the peer, and what is sent to a MAC address that none of them has is lost.
+// routers is a set-up in which the local side reaches farAway through two routers. Both are macvlan ports of the peer.
+// What reaches one of them reaches the peer. Packets to a MAC address that neither router has are lost.
 type routers struct {
 	*rig
 	name [2]string
 	addr [2]netip.Addr
 }
 
-// newRouters makes the stage. farAway is routed through the first one.
+// newRouters makes the set-up. farAway is routed through the first router.
 func newRouters(t *rig) *routers {
 	t.Helper()
 	s := &routers{rig: t}
@@ -63,7 +63,7 @@ func newRouters(t *rig) *routers {
 	return s
 }
 
-// host is the network of one address.
+// host returns the network that contains only one address.
 func host(a netip.Addr) *net.IPNet {
 	return &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}
 }
@@ -84,12 +84,12 @@ func (s *routers) add(i int, cable string) error {
 		netlink.AddrAdd(l, &netlink.Addr{IPNet: host(s.addr[i])}), netlink.LinkSetUp(l))
 }
 
-// routerMAC is the n-th Ethernet address of router i.
+// routerMAC returns the n-th Ethernet address of router i.
 func routerMAC(i int, n byte) net.HardwareAddr {
 	return net.HardwareAddr{2, 0, 0, 0, byte(0x0a + i), n}
 }
 
-// route makes our side reach to through via, in a routing table, 0 for main.
+// route makes the local side reach to through via, in a routing table. Table 0 means main.
 func (s *routers) route(to, via netip.Addr, table int) {
 	s.Helper()
 	s.in(ours, func() error {
@@ -98,7 +98,8 @@ func (s *routers) route(to, via netip.Addr, table int) {
 	})
 }
 
-// failOver gives router i another MAC address, which it announces, as the standby of a pair of routers does.
+// failOver gives router i another MAC address, which the router announces. The standby of a pair of routers does the
+// same.
 func (s *routers) failOver(i int) {
 	s.Helper()
 	s.in(theirs, func() error {
@@ -110,7 +111,7 @@ func (s *routers) failOver(i int) {
 	})
 }
 
-// breakDown removes router i, and our side's neighbour entry of it.
+// breakDown removes router i, and the local side's neighbour entry for it.
 func (s *routers) breakDown(i int) {
 	s.Helper()
 	s.in(theirs, func() error {
@@ -125,7 +126,7 @@ func (s *routers) breakDown(i int) {
 	})
 }
 
-// neighbour is our side's entry of an address.
+// neighbour returns the local side's neighbour entry for an address.
 func (r *rig) neighbour(a netip.Addr) (found netlink.Neigh) {
 	r.Helper()
 	r.in(ours, func() error {
@@ -140,13 +141,13 @@ func (r *rig) neighbour(a netip.Addr) (found netlink.Neigh) {
 	return found
 }
 
-// managed reports whether our side's kernel refreshes an entry.
+// managed reports whether the local kernel refreshes a neighbour entry.
 func (r *rig) managed(a netip.Addr) bool {
 	return r.neighbour(a).FlagsExt&netlink.NTF_EXT_MANAGED != 0
 }
 
-// connect connects our side to farAway. prepare, if set, is called with the
-// socket before it connects.
+// connect connects the local side to farAway. If prepare is not nil, connect calls it with the socket before the
+// connection.
 func (s *routers) connect(prepare func(fd int) error) (our, peer *net.TCPConn) {
 	s.Helper()
 	var l net.Listener
@@ -176,7 +177,7 @@ func (s *routers) connect(prepare func(fd int) error) (our, peer *net.TCPConn) {
 	return c.(*net.TCPConn), p.(*net.TCPConn)
 }
 
-// transfer starts a transfer with farAway, slow enough to last, with our end taken over.
+// transfer starts a transfer with farAway with the local end taken over. The transfer is slow, so that it lasts.
 func (s *routers) transfer(prepare func(fd int) error) running {
 	s.Helper()
 	our, peer := s.connect(prepare)
@@ -202,12 +203,12 @@ func (s *routers) idle() {
 	s.take(our, octets.NewTransfer(octets.Plan{Expect: 1, Hold: true}))
 }
 
-// marked is a prepare that sets SO_MARK.
+// marked returns a prepare that sets SO_MARK.
 func marked(mark int) func(fd int) error {
 	return func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, mark) }
 }
 
-// bound is a prepare that binds to an interface.
+// bound returns a prepare that binds the socket to an interface.
 func bound(index int) func(fd int) error {
 	return func(fd int) error {
 		return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BINDTOIFINDEX, index)

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// congestionControls are what the kernel offers.
+// congestionControls returns the congestion controls that the kernel offers.
 func congestionControls(t *testing.T) []string {
 	b, err := os.ReadFile("/proc/sys/net/ipv4/tcp_available_congestion_control")
 	if err != nil {

@@ -11,20 +11,20 @@ import (
 	"github.com/stag-rdma/stag/test/packet"
 )
 
-// forger makes segments of a tuple that its peer never sent, while the connection is idle: it knows every number, and
-// is wrong by one. guesses_test.go has the segments that arrive during a transfer.
+// forger makes segments that the peer never sent, while the connection is idle. The forger knows every number, and
+// changes one by a little. guesses_test.go has the segments that arrive during a transfer.
 type forger struct {
 	rng  *rand.Rand
 	base packet.TCP
-	ts   bool // the connection has timestamps: a segment without them would be dropped only for that
+	ts   bool // the connection has timestamps, so a segment without them would be dropped for that reason
 }
 
 func (r *rig) forgerOf(x running, seed uint64, ts bool) *forger {
 	return &forger{rng: rand.New(rand.NewPCG(seed, 1)), base: r.segmentOf(x.flow), ts: ts}
 }
 
-// near returns a segment with the connection's numbers that is just wrong: RFC 5961 answers it with a challenge at
-// most. TCP cannot tell an exact hit from a segment of its peer.
+// near returns a segment with the connection's numbers that is just wrong. RFC 5961 answers it with at most a challenge
+// ACK. TCP cannot distinguish an exact hit from a segment of its peer.
 func (f *forger) near(i tcp.Info, ts packet.TS) packet.TCP {
 	p := f.base
 	next, edge := uint32(i.RcvNxt), uint32(i.RcvNxt)+i.RcvWnd
@@ -59,7 +59,7 @@ func (f *forger) near(i tcp.Info, ts packet.TS) packet.TCP {
 	return p
 }
 
-// timestamps are the settings of the peer with and without them.
+// timestamps are the peer's settings with and without timestamps.
 var timestamps = []struct {
 	name   string
 	on     bool
@@ -69,7 +69,7 @@ var timestamps = []struct {
 	{"no timestamps", false, map[string]string{"ipv4/tcp_timestamps": "0"}},
 }
 
-// TestSpoofedNear sends 20,000 forged segments that are just wrong to an idle connection, and finds it unharmed.
+// TestSpoofedNear sends 20,000 forged segments that are just wrong to an idle connection. They must do no harm.
 func TestSpoofedNear(t *testing.T) {
 	for _, o := range timestamps {
 		t.Run(o.name, func(t *testing.T) {
@@ -105,8 +105,8 @@ func TestSpoofedNear(t *testing.T) {
 	}
 }
 
-// TestSpoofedTooBig: reports about segments that are not in flight change nothing. A report about a segment in flight
-// makes the segments smaller, and the transfer continues.
+// TestSpoofedTooBig checks that reports about segments that are not in flight change nothing. A report about a segment
+// in flight makes the segments smaller, and the transfer continues.
 func TestSpoofedTooBig(t *testing.T) {
 	r := newRig(t, setup{})
 	our, peer := r.connect(way{})
@@ -131,7 +131,7 @@ func TestSpoofedTooBig(t *testing.T) {
 	if now := r.info(x.flow); now.EMSS != before.EMSS {
 		t.Fatalf("forged reports made segments of %d octets ones of %d", before.EMSS, now.EMSS)
 	}
-	// packets are our packets on the cable that begin at octet from or after it.
+	// packets counts the engine's packets on the cable that begin at octet from or later.
 	type packets struct {
 		from    uint32
 		longest atomic.Int64
@@ -150,7 +150,7 @@ func TestSpoofedTooBig(t *testing.T) {
 			report(uint32(i.SndNxt)-1, mtu)
 			return r.info(x.flow).MTU == mtu
 		})
-		w := &packets{from: uint32(r.info(x.flow).SndNxt)} // not what was sent before the report
+		w := &packets{from: uint32(r.info(x.flow).SndNxt)} // does not count what was sent before the report
 		watched.Store(w)
 		x.peerReaches(x.peer.received.Load() + 4<<20)
 		r.Eventually("packets of about the size reported", func() bool { return w.longest.Load() >= int64(mtu)-100 })

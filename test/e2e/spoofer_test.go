@@ -6,8 +6,8 @@ import (
 	"github.com/stag-rdma/stag/test/packet"
 )
 
-// Bounds between two snapshots: how far the transfer proceeds, in octets, and how old a timestamp in use can be, in
-// ticks.
+// These are limits between two snapshots: how far the transfer proceeds, in octets, and how old a timestamp in use can
+// be, in ticks.
 const (
 	inFlight = 32 << 20
 	tsSlack  = 60_000
@@ -50,7 +50,7 @@ func (s *spoofer) segment() packet.TCP {
 	}
 }
 
-// noise is a segment of the tuple with everything else at random.
+// noise returns a segment of the tuple with everything else at random.
 func (s *spoofer) noise() packet.TCP {
 	p := s.segmentOf(s.x.flow)
 	p.Seq, p.Ack = s.random.Uint32(), s.random.Uint32()
@@ -62,9 +62,9 @@ func (s *spoofer) noise() packet.TCP {
 		}
 	}
 	if p.Flags == "" {
-		p.Flags = "U" // the builder takes none for an ACK
+		p.Flags = "U" // the builder replaces empty flags by an ACK
 	}
-	room := 10 // words of options
+	room := 10 // number of words for options
 	if s.random.IntN(2) == 0 {
 		p.TS = &packet.TS{Val: s.random.Uint32(), Ecr: s.random.Uint32()}
 		room -= 3
@@ -84,8 +84,7 @@ func (s *spoofer) noise() packet.TCP {
 	return p
 }
 
-// aim makes a segment right, or nearly so: its sequence number is less than
-// spread away from the next one expected.
+// aim makes a segment right, or nearly right. Its sequence number is less than spread away from the next expected one.
 func (s *spoofer) aim(p *packet.TCP, spread int) {
 	p.Seq = s.near(uint32(s.seen.RcvNxt), max(spread, 1))
 	p.Ack = uint32(s.seen.SndUna)
@@ -98,8 +97,8 @@ func (s *spoofer) aim(p *packet.TCP, spread int) {
 	}
 }
 
-// hits reports whether a spoof may be what only an attacker on the path could
-// send, wherever the connection has got to since it was looked at.
+// hits reports whether a spoofed segment could be one that only an attacker on the path can send. The connection may
+// have proceeded since the snapshot.
 func (s *spoofer) hits(p packet.TCP) bool {
 	next := uint32(s.seen.RcvNxt)
 	end := p.Seq + uint32(len(p.Payload)) + 1
@@ -108,8 +107,8 @@ func (s *spoofer) hits(p packet.TCP) bool {
 	case p.Sum == packet.SumWrong:
 		return false
 	case strings.Contains(p.Flags, "R"):
-		// Full segments are a multiple of four octets, and windows are too: so
-		// are the numbers that a reset could hit.
+		// The lengths of full segments and of windows are multiples of four octets. So are the numbers that a reset
+		// could hit.
 		return near && (p.Seq-next)%4 == 0
 	case strings.Contains(p.Flags, "S") || !strings.Contains(p.Flags, "A"):
 		return false
@@ -119,5 +118,5 @@ func (s *spoofer) hits(p packet.TCP) bool {
 	return near && acks && fresh
 }
 
-// beyond reports whether n is from, or up to so much behind it.
+// beyond reports whether n is from, or less than much after it.
 func beyond(n, from, much uint32) bool { return n-from < much }

@@ -21,9 +21,9 @@ const (
 	vlanTCIAt     = 24
 )
 
-// tagging makes the kernels of both sides communicate only on VLAN id, for kernels without VLAN interfaces: tc
-// programs add the tag to what leaves, and remove it from what arrives. Packets without the tag are dropped, as by a
-// VLAN interface.
+// tagging makes the kernels of both sides communicate only on VLAN id. It is for kernels without VLAN interfaces. Its
+// tc programs add the tag to leaving packets and remove it from arriving packets. They drop packets without the tag, as
+// a VLAN interface does.
 func tagging(t testing.TB, p *pair.Pair, id uint16) {
 	t.Helper()
 	leave, arrive := program(t, pushTag(id)), program(t, popTag(id))

@@ -19,8 +19,8 @@ type weighty struct {
 	ballast []byte
 }
 
-// TestTimeWaitIsSmall: for connections that we close first, only a small record stays for the minute of TIME-WAIT.
-// The upper layer and its memory are freed. An accepted connection needs no descriptor either.
+// TestTimeWaitIsSmall checks connections that the local side closes first. Only a small record stays for the minute of
+// TIME-WAIT. The upper layer and its memory are freed. An accepted connection needs no descriptor either.
 func TestTimeWaitIsSmall(t *testing.T) {
 	for _, w := range ways[:2] {
 		t.Run(w.String(), func(t *testing.T) {
@@ -30,7 +30,7 @@ func TestTimeWaitIsSmall(t *testing.T) {
 				most    = 16 << 10 // octets for each, far below the ballast
 			)
 			r := newRig(t, setup{})
-			r.closeFirst(w, 1, ballast) // one-time allocations are made here
+			r.closeFirst(w, 1, ballast) // the first connection makes one-time allocations
 			before, fds := heap(), r.traces().descriptors
 			r.closeFirst(w, flows, ballast)
 			grown := (heap() - before) / flows
@@ -41,7 +41,7 @@ func TestTimeWaitIsSmall(t *testing.T) {
 			if n := len(r.nic.Flows()); n != flows+1 {
 				t.Fatalf("%d flows are in TIME-WAIT", n)
 			}
-			open := fds // the last ones may be closing still
+			open := fds // the last connections may still be closing
 			if !w.accept {
 				open += flows
 			}
@@ -50,8 +50,8 @@ func TestTimeWaitIsSmall(t *testing.T) {
 	}
 }
 
-// TestTimeWaitMakesRoomInTheProgram: a program that is loaded to stay has no room for another flow, because of flows in
-// TIME-WAIT of either interface of the adapter. The oldest of them makes room.
+// TestTimeWaitMakesRoomInTheProgram fills a pinned program with flows in TIME-WAIT of both interfaces of the adapter.
+// The oldest of them makes room for another flow.
 func TestTimeWaitMakesRoomInTheProgram(t *testing.T) {
 	const room = 4
 	r := newStage(t, setup{})
@@ -69,7 +69,7 @@ func TestTimeWaitMakesRoomInTheProgram(t *testing.T) {
 	if n := r.entries(); n != room {
 		t.Fatalf("the program has %d flows, want %d in TIME-WAIT", n, room)
 	}
-	r.closeFirst(way{}, 1, 0) // of the same interface
+	r.closeFirst(way{}, 1, 0) // on the same interface
 	r.peerSends("q1")
 	r.ip(ours, "route", "replace", r.addr(theirs, false)+"/32", "dev", "q0", "src", r.addr(ours, false))
 	r.nic = second
@@ -83,8 +83,7 @@ func TestTimeWaitMakesRoomInTheProgram(t *testing.T) {
 	r.Must(first.Close())
 }
 
-// closeFirst takes n connections over, one after the other, and closes them before
-// the peer does.
+// closeFirst takes n connections over, one after the other, and closes each before the peer does.
 func (r *rig) closeFirst(w way, n, ballast int) {
 	r.Helper()
 	o := nic.DefaultOptions

@@ -13,12 +13,12 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
-// traces is everything that a take-over could leave behind on our side, outside the engines.
+// traces are the objects outside the engines that a take-over could leave on the local side.
 type traces struct {
-	entries     int // of the steering program
-	flows       int // of the interface
-	descriptors int // of this process
-	pins        int // of the interface, in bpffs
+	entries     int // entries of the steering program
+	flows       int // flows of the interface
+	descriptors int // descriptors of this process
+	pins        int // pins of the interface in the BPF file system
 }
 
 func (r *rig) traces() (now traces) {
@@ -52,7 +52,7 @@ func (r *rig) unchanged(before traces) {
 	r.Fatalf("left behind: %+v, and before the take-over %+v", now, before)
 }
 
-// tuple is a connection as our side sees it.
+// tuple is a connection as the local side sees it.
 type tuple struct{ local, remote *net.TCPAddr }
 
 func tupleOf(c *net.TCPConn) tuple {
@@ -79,7 +79,7 @@ func (r *rig) sockets(t tuple) (n int) {
 	return n
 }
 
-// link is the interface of a side as the kernel has it now.
+// link returns the present state of a side's interface in the kernel.
 func (r *rig) link(side pair.Side) (l netlink.Link) {
 	r.Helper()
 	r.in(side, func() (err error) {

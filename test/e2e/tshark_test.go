@@ -22,8 +22,8 @@ type dump struct {
 	says *bufio.Reader
 }
 
-// captureOctets is the kernel's buffer for a capture: more than any of our tests sends, so that no packet is lost
-// because dumpcap does not read.
+// captureOctets is the size of the kernel's buffer for a capture. It is larger than what any of these tests sends, so
+// that no packet is lost while dumpcap does not read.
 const captureOctets = 512 << 20
 
 // dumpAt starts a capture on a side, and returns when it runs.
@@ -45,7 +45,7 @@ func (r *rig) dumpAt(side pair.Side) *dump {
 	return d
 }
 
-// until reads what dumpcap says, up to a line with this in it.
+// until reads dumpcap's output up to a line that contains mark.
 func (d *dump) until(mark string) (said string, err error) {
 	for {
 		line, err := d.says.ReadString('\n')
@@ -56,10 +56,10 @@ func (d *dump) until(mark string) (said string, err error) {
 	}
 }
 
-// settled returns when dumpcap has written everything: when it is told to end, it drops what is in its buffer.
+// settled waits until dumpcap has written everything. At its end dumpcap drops what is in its buffer.
 func (d *dump) settled(r *rig) {
 	r.Helper()
-	const quiet = 750 * time.Millisecond // it looks every 250 ms
+	const quiet = 750 * time.Millisecond // dumpcap looks for packets every 250 ms
 	size, since := int64(-1), time.Now()
 	r.Eventually("the capture is written", func() bool {
 		now, err := os.Stat(d.file)
@@ -71,7 +71,7 @@ func (d *dump) settled(r *rig) {
 	})
 }
 
-// end ends the capture, and demands that it is complete.
+// end ends the capture and checks that it is complete.
 func (d *dump) end(r *rig) {
 	r.Helper()
 	d.settled(r)
@@ -99,22 +99,21 @@ var (
 		"window_full", "window_update", "keep_alive")
 )
 
-// finding is what tshark says about the segments that one side sent: how many
-// there are, how many of them have a wrong checksum or one that tshark did not
-// check, and how many it remarks on.
+// finding is tshark's result for the segments that one side sent: their number, the number with a wrong or unchecked
+// checksum, and the number with remarks.
 //
-// Linux writes a checksum of 0 as 0xffff, which is the same number in ones'
-// complement, and tshark complains. We do not do so.
+// Linux writes a checksum of 0 as 0xffff, which is the same number in ones' complement. tshark complains about that.
+// stag does not write 0xffff.
 type finding struct {
 	segments, bad, negativeZero, unverified int
 	remarks                                 map[string]int
 }
 
-// read has tshark check the segments of a capture that are later than after. The earlier ones only give it the
+// read lets tshark check the segments of a capture that are later than after. The earlier segments only give tshark the
 // context of the connection.
 func (d *dump) read(r *rig, after time.Time) (found [2]finding) {
 	r.Helper()
-	// Our octets are noise. Sometimes they look like a protocol whose messages tshark would reassemble for ever.
+	// The payload is noise. Sometimes it looks like a protocol whose messages tshark would reassemble without end.
 	args := []string{"-r", d.file, "-n", "-T", "fields", "-E", "separator=,",
 		"-o", "tcp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE", "-o", "tcp.desegment_tcp_streams:FALSE",
 		"-e", "frame.time_epoch", "-e", "eth.src", "-e", "ip.checksum.status", "-e", "tcp.checksum.status", "-e", "tcp.checksum"}
@@ -149,8 +148,7 @@ func (d *dump) read(r *rig, after time.Time) (found [2]finding) {
 	return found
 }
 
-// add counts one segment: the verdicts on its checksums, and the remarks.
-// IPv6 has no checksum of its own.
+// add counts one segment with tshark's verdicts on its checksums, and with its remarks. IPv6 has no header checksum.
 func (f *finding) add(columns []string) {
 	const bad, good = "0", "1"
 	f.segments++

@@ -8,8 +8,7 @@ import (
 	"github.com/stag-rdma/stag/offload/stream"
 )
 
-// lazy is a Transfer that does not read what has arrived until it is told to. Ring the flow's doorbell after
-// reads.Store.
+// lazy is a Transfer that does not read until reads is true. After reads.Store the test must ring the flow's doorbell.
 type lazy struct {
 	*octets.Transfer
 	reads atomic.Bool

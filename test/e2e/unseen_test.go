@@ -20,10 +20,10 @@ import (
 	"github.com/stag-rdma/stag/test/netns"
 )
 
-// A connection whose segments do not pass the program stays with the kernel: the take-over returns the reason, and
-// both directions continue.
+// These tests make connections whose segments do not pass the program. Such a connection stays with the kernel. The
+// take-over returns the reason, and both directions continue.
 
-// nft runs a script of nft's in a side's namespace.
+// nft runs an nft script in a side's namespace.
 func (r *rig) nft(side pair.Side, script string) {
 	r.Helper()
 	need.Tool(r.TB, "nft")
@@ -51,14 +51,15 @@ func (r *rig) ip(side pair.Side, args ...string) {
 	})
 }
 
-// staysKernels tries to take the connection over, demands a refusal with all the words in the error, and demands that
-// the kernel's connection has lost nothing: octets that were unread and unacknowledged before, and many later ones.
+// staysKernels tries to take the connection over. The take-over must be refused with all the words in the error. The
+// kernel's connection must have lost nothing: neither octets that were unread or unacknowledged before, nor many later
+// ones.
 func (r *rig) staysKernels(our, peer *net.TCPConn, o nic.Options, words ...string) {
 	r.Helper()
 	const total = 1 << 20
 	k := (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: total}).start()
 	before := r.talkUntil(our, total/8, total)
-	time.Sleep(50 * time.Millisecond) // the peer's window is full, and it is silent
+	time.Sleep(50 * time.Millisecond) // the peer's window is full, so the peer is silent
 	settings, left := liveness(r, our), r.traces()
 	_, err := r.nic.Take(r.Ctx(), our, octets.NewSink(0, 0), o)
 	if !errors.Is(err, handoff.ErrUnseen) {
@@ -84,9 +85,9 @@ func (r *rig) staysKernels(our, peer *net.TCPConn, o nic.Options, words ...strin
 	}
 }
 
-// TestTranslatedStaysKernels: the kernel translates the addresses of a connection that leaves this host, as
-// kube-proxy does with the address of a Service. The application dials 203.0.113.9, and the packets have the peer's
-// own address.
+// TestTranslatedStaysKernels lets the kernel translate the addresses of a connection that leaves this host, as
+// kube-proxy does with the address of a Service. The application dials 203.0.113.9, and the packets have the peer's own
+// address.
 func TestTranslatedStaysKernels(t *testing.T) {
 	r := newRig(t, setup{})
 	r.ip(ours, "route", "add", "203.0.113.9", "via", r.addr(theirs, false), "dev", r.pair.Ends[ours].Name)
@@ -105,7 +106,7 @@ func TestTranslatedStaysKernels(t *testing.T) {
 	r.staysKernels(c.(*net.TCPConn), peer, nic.DefaultOptions, "reached the kernel")
 }
 
-// TestOtherWayBackStaysKernels: the peer's packets come back over a second cable, on which there is no program.
+// TestOtherWayBackStaysKernels lets the peer's packets come back over a second cable, which has no program.
 func TestOtherWayBackStaysKernels(t *testing.T) {
 	for _, accept := range []bool{false, true} {
 		w := way{accept: accept}
@@ -119,8 +120,7 @@ func TestOtherWayBackStaysKernels(t *testing.T) {
 	}
 }
 
-// secondCable connects the two sides by q0 and q1, 198.18.0.1 and .2. Both take
-// packets whichever way they come.
+// secondCable connects the two sides by q0 and q1, 198.18.0.1 and .2. Both sides accept packets from either cable.
 func (r *rig) secondCable() {
 	r.Helper()
 	r.cable("q0", "q1", "198.18.0")
@@ -154,16 +154,15 @@ func (r *rig) otherWayBack() {
 	r.ip(theirs, "route", "add", r.addr(ours, false)+"/32", "via", "198.18.0.1", "dev", "q1", "src", r.addr(theirs, false))
 }
 
-// TestTagTakenOffStaysKernels: packets arrive without the tag of the VLAN that
-// the flow is on, as from a card that takes tags off.
+// TestTagTakenOffStaysKernels lets packets arrive without the flow's VLAN tag, as from a NIC that removes tags.
 func TestTagTakenOffStaysKernels(t *testing.T) {
 	r := newRig(t, setup{nic: nic.Config{VLAN: vlan}})
 	our, peer := r.connect(way{})
 	r.staysKernels(our, peer, nic.DefaultOptions, "reached the kernel", "VLAN")
 }
 
-// TestRefusedResponderKeepsItsWords: octets that a responder had written when its segments were parked reach the peer
-// once, whether the connection is taken over or not.
+// TestRefusedResponderKeepsItsWords checks octets that a responder has written while its segments were parked. They
+// reach the peer once, whether the connection is taken over or not.
 func TestRefusedResponderKeepsItsWords(t *testing.T) {
 	r := newRig(t, setup{})
 	r.secondCable()
@@ -188,7 +187,7 @@ func TestRefusedResponderKeepsItsWords(t *testing.T) {
 	r.clean()
 }
 
-// TestSilentPeerStaysKernels: no packet of the peer arrives. The take-over probes several times and gives up, and the
+// TestSilentPeerStaysKernels drops all packets of the peer. The take-over probes several times and gives up. The
 // connection continues when the path works again.
 func TestSilentPeerStaysKernels(t *testing.T) {
 	r := newRig(t, setup{})
@@ -210,8 +209,7 @@ func TestSilentPeerStaysKernels(t *testing.T) {
 	}
 }
 
-// TestLostAnswersAreAskedForAgain: the peer's first answers are lost, and the connection is still taken over, in both
-// roles.
+// TestLostAnswersAreAskedForAgain drops the peer's first answers. The connection is still taken over, in both roles.
 func TestLostAnswersAreAskedForAgain(t *testing.T) {
 	for _, w := range ways[:2] {
 		t.Run(w.String(), func(t *testing.T) {
@@ -234,8 +232,8 @@ func TestLostAnswersAreAskedForAgain(t *testing.T) {
 	}
 }
 
-// mute drops what c's host, the peer, sends of the connection, and counts what
-// it receives of it.
+// mute drops the segments that c's host, the peer, sends on the connection. It counts the segments that this host
+// receives.
 func (r *rig) mute(c *net.TCPConn) {
 	r.Helper()
 	port := c.LocalAddr().(*net.TCPAddr).Port
@@ -248,7 +246,7 @@ func (r *rig) unmute() error {
 	return r.pair.Do(theirs, func() error { return exec.Command("nft", "delete", "table", "ip", "mute").Run() })
 }
 
-// asked is how many segments the muted peer has received. Any goroutine may call it.
+// asked returns how many segments the muted peer has received. Any goroutine may call it.
 func (r *rig) asked() (n uint64, err error) {
 	var out []byte
 	err = r.pair.Do(theirs, func() (err error) {
@@ -262,8 +260,8 @@ func (r *rig) asked() (n uint64, err error) {
 	return n, err
 }
 
-// TestTinySegmentsStayKernels: a peer with an MSS below Linux's minimum is detected before the kernel gives the
-// connection up.
+// TestTinySegmentsStayKernels checks that a peer with an MSS below Linux's minimum is detected before the kernel gives
+// up the connection.
 func TestTinySegmentsStayKernels(t *testing.T) {
 	for _, mss := range []string{"1", "40"} {
 		t.Run(mss, func(t *testing.T) {
@@ -286,8 +284,8 @@ func TestTinySegmentsStayKernels(t *testing.T) {
 	}
 }
 
-// TestPolicedStaysKernels: an IPsec policy requires the connection's packets to be encrypted. They must not leave in
-// clear text.
+// TestPolicedStaysKernels has an IPsec policy that requires the connection's packets to be encrypted. They must not
+// leave in clear text.
 func TestPolicedStaysKernels(t *testing.T) {
 	for _, dir := range []string{"out", "in"} {
 		t.Run(dir, func(t *testing.T) {
@@ -311,7 +309,7 @@ func TestPolicedStaysKernels(t *testing.T) {
 	}
 }
 
-// TestStraysAreReported: the peer's segments take another path after the take-over. The interface counts them, and
+// TestStraysAreReported lets the peer's segments take another path after the take-over. The interface counts them, and
 // its log names the flow once.
 func TestStraysAreReported(t *testing.T) {
 	var said lines
@@ -350,7 +348,7 @@ func (l *lines) Write(b []byte) (int, error) {
 	return l.Builder.Write(b)
 }
 
-// count is how many lines have the words.
+// count returns how many lines contain words.
 func (l *lines) count(words string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

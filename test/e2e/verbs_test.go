@@ -12,8 +12,7 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// adapter opens an adapter on a side: with that side's interface as its port,
-// or over the kernel's TCP.
+// adapter opens an adapter on a side. Its port is that side's interface, or the kernel's TCP.
 func (r *rig) adapter(side pair.Side, c rdma.Config) (a *rdma.Adapter) {
 	r.Helper()
 	if !c.KernelPort {
@@ -28,13 +27,13 @@ func (r *rig) adapter(side pair.Side, c rdma.Config) (a *rdma.Adapter) {
 	return a
 }
 
-// verbs is one end of a connection with what its work needs.
+// verbs is one end of a connection with the memory for its work.
 type verbs struct {
 	*rig
 	side pair.Side
 	ep   *rdma.Endpoint // with one CQ
 	qp   *rdma.QP       // of ep
-	src  *rdma.MR       // of ep: what is sent; peers may read it
+	src  *rdma.MR       // octets to send, of ep; peers may read them
 	dst  *rdma.MR       // peers may write to it
 	sink *rdma.MR       // memory for the results of Reads
 	recv *rdma.MR       // memory of receives
@@ -80,7 +79,7 @@ func (v *verbs) receives(n int) {
 	}
 }
 
-// close closes everything, and demands that there is no error.
+// close closes everything and checks that there is no error.
 func (v *verbs) close() {
 	v.Helper()
 	v.Check(v.qp.Close())
@@ -90,7 +89,7 @@ func (v *verbs) close() {
 	v.Check(v.ep.Close())
 }
 
-// meet connects from to to.
+// meet connects two ends. from dials.
 func (r *rig) meet(from, to *verbs, a *rdma.Adapter, v6 bool, p, answer rdma.ConnParams) {
 	r.Helper()
 	l, err := a.Listen(r.Ctx(), net.JoinHostPort(r.addr(to.side, v6), "0"), rdma.ListenConfig{})
@@ -110,13 +109,13 @@ func (r *rig) meet(from, to *verbs, a *rdma.Adapter, v6 bool, p, answer rdma.Con
 	}
 }
 
-// job is one message of an end's work.
+// job is one message of an end.
 type job struct {
-	op wire.Opcode // of the message, or OpReadRequest
+	op wire.Opcode // opcode of the message, or OpReadRequest
 	n  int         // octets
 }
 
-// jobs are every operation, in sizes around the edges of segments.
+// jobs has every operation, in sizes around the sizes of segments.
 var jobs = []job{
 	{wire.OpWrite, 0}, {wire.OpWrite, 1}, {wire.OpWrite, 1428}, {wire.OpWrite, 1429}, {wire.OpWrite, 4096}, {wire.OpWrite, 65536},
 	{wire.OpReadRequest, 0}, {wire.OpReadRequest, 1}, {wire.OpReadRequest, 3000}, {wire.OpReadRequest, 70001},
@@ -127,7 +126,7 @@ var jobs = []job{
 	{wire.OpWrite, 300000}, {wire.OpReadRequest, 200000},
 }
 
-// request is the work request for j, towards peer.
+// request returns the work request for j to peer.
 func (v *verbs) request(j job, peer *verbs) rdma.SendWR {
 	v.Helper()
 	wr := rdma.SendWR{Flags: rdma.Signaled, SGL: []rdma.SGE{v.src.SGE(0, j.n/3), v.src.SGE(j.n/3, j.n-j.n/3)}}
@@ -154,8 +153,7 @@ func (v *verbs) request(j job, peer *verbs) rdma.SendWR {
 // isSend reports whether j uses a receive.
 func (j job) isSend() bool { return j.op != wire.OpWrite && j.op != wire.OpReadRequest }
 
-// shorter are the jobs whose own messages, and whose answers, have at most so
-// many octets.
+// shorter returns the jobs whose messages and answers have at most that many octets.
 func shorter(own, answers int) (some []job) {
 	for _, j := range jobs {
 		if j.op == wire.OpReadRequest && j.n <= answers || j.op != wire.OpReadRequest && j.n <= own {
@@ -165,7 +163,7 @@ func shorter(own, answers int) (some []job) {
 	return some
 }
 
-// work does all jobs of both ends at once.
+// work does all jobs of both ends at the same time.
 func (v *verbs) work(peer *verbs) {
 	v.Helper()
 	for _, way := range [][2]*verbs{{v, peer}, {peer, v}} {
@@ -194,7 +192,7 @@ func (v *verbs) pace(peer *verbs) {
 	}
 }
 
-// complete waits for the completions of jobs of its own and of the peer's.
+// complete waits for the completions of the end's own jobs and of the peer's jobs.
 func (v *verbs) complete(own, others []job) {
 	v.Helper()
 	sends, recvs := len(own), 0
@@ -219,7 +217,7 @@ func (v *verbs) complete(own, others []job) {
 	}
 }
 
-// verify demands that the memory is as the jobs must have left it.
+// verify checks that the memory contains the results of the jobs.
 func (v *verbs) verify(peer *verbs) {
 	v.Helper()
 	written, read, i := 0, 0, 0

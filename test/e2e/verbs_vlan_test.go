@@ -6,8 +6,7 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// TestVerbsVLAN does every operation between two adapters whose ports are on a
-// VLAN: nothing else is on the cable.
+// TestVerbsVLAN runs every operation between two adapters whose ports are on a VLAN. The cable carries nothing else.
 func TestVerbsVLAN(t *testing.T) {
 	for _, w := range ways {
 		t.Run(w.String(), func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 
 const vlan = 100
 
-// onVLAN is a setup whose cable carries only VLAN 100.
+// onVLAN returns a setup whose cable carries only VLAN 100.
 func onVLAN(t testing.TB) setup {
 	return setup{
 		nic:    nic.Config{VLAN: vlan},
@@ -23,7 +23,7 @@ func onVLAN(t testing.TB) setup {
 	}
 }
 
-// TestFireVLAN takes connections over in mid-stream whose segments are tagged.
+// TestFireVLAN takes over connections with tagged segments in the middle of a transfer.
 func TestFireVLAN(t *testing.T) {
 	for _, w := range ways {
 		t.Run(w.String(), func(t *testing.T) {
@@ -33,8 +33,8 @@ func TestFireVLAN(t *testing.T) {
 	}
 }
 
-// TestVLANTags: every segment of a flow on a VLAN has the tag, in both directions, and segments without it do not
-// belong to the flow.
+// TestVLANTags checks that every segment of a flow on a VLAN has the tag, in both directions. Segments without the tag
+// do not belong to the flow.
 func TestVLANTags(t *testing.T) {
 	for _, w := range ways {
 		t.Run(w.String(), func(t *testing.T) {
@@ -56,8 +56,8 @@ func TestVLANTags(t *testing.T) {
 	}
 }
 
-// mistagged sends resets with exact sequence numbers but a wrong tag or none: none may reach the idle flow, or the
-// socket that holds its place. The same reset with the right tag does.
+// mistagged sends resets with exact sequence numbers but a wrong tag or none. None of them may reach the idle flow, or
+// the socket that reserves its port. The same reset with the right tag reaches the flow.
 func (r *rig) mistagged(w way) {
 	r.Helper()
 	our, peer := r.connect(w)
@@ -81,19 +81,19 @@ func (r *rig) mistagged(w way) {
 	r.Wait(f.Done(), "the end of a flow that was reset with the right tag")
 }
 
-// settled returns when everything that was on the cable has been processed: a connection has been opened after it,
-// and every engine has run since.
+// settled waits until everything on the cable has been processed. It opens a connection, and then lets every engine
+// run.
 func (r *rig) settled() {
 	r.Helper()
 	our, peer := r.connect(way{})
 	r.Check(our.Close())
 	r.Check(peer.Close())
-	for range 2 { // an engine answers questions before it looks at packets
+	for range 2 { // an engine answers calls before it reads packets
 		r.counters()
 	}
 }
 
-// segmentOf is a segment from the flow's peer, without sequence numbers.
+// segmentOf returns a segment from the flow's peer, without sequence numbers.
 func (r *rig) segmentOf(f *nic.Flow) packet.TCP {
 	t := f.Placeholder().Tuple()
 	return packet.TCP{
@@ -102,14 +102,14 @@ func (r *rig) segmentOf(f *nic.Flow) packet.TCP {
 	}
 }
 
-// tags counts the TCP segments on the cable by sender and VLAN id, 0 for none.
+// tags counts the TCP segments on the cable by sender and VLAN id. The id is 0 for untagged segments.
 type tags struct {
 	mu   sync.Mutex
 	seen [2]map[uint16]int
 }
 
-// readTags starts to count. The peer's end sees both directions: what engines send and receive does not pass the taps
-// of our side.
+// readTags starts to count at the peer's end, which sees both directions. The packet sockets of the local side do not
+// see the engines' packets.
 func (r *rig) readTags() *tags {
 	c := &tags{seen: [2]map[uint16]int{{}, {}}}
 	r.listenIn(theirs, func(p *wire.Packet, outgoing bool) bool {
@@ -131,14 +131,14 @@ func (c *tags) of(side pair.Side) map[uint16]int {
 	return maps.Clone(c.seen[side])
 }
 
-// transferOn is transfer over a connection that exists.
+// transferOn does the same as transfer over an existing connection.
 func (r *rig) transferOn(our, peer *net.TCPConn, volume uint64) running {
 	r.Helper()
 	return r.transferBy(our, &talk{conn: peer, send: volume})
 }
 
-// transferBy takes our end of a connection over and moves what the peer sends, and
-// as much the other way.
+// transferBy takes over the local end of a connection. It transfers the octets that the peer sends, and as many in the
+// other direction.
 func (r *rig) transferBy(our *net.TCPConn, peer *talk) running {
 	r.Helper()
 	t := running{rig: r, volume: peer.send, peer: peer}

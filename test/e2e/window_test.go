@@ -16,8 +16,8 @@ import (
 	"github.com/stag-rdma/stag/test/packet"
 )
 
-// TestOneOctetSegments: a peer sends segments of one octet, at first while our side does not read. They must cost
-// neither a frame nor a drop each.
+// TestOneOctetSegments lets a peer send segments of one octet, at first while the local side does not read. A segment
+// must cost neither a frame nor a drop.
 func TestOneOctetSegments(t *testing.T) {
 	r := newRig(t, setup{})
 	const volume = 20_000
@@ -51,8 +51,7 @@ func TestOneOctetSegments(t *testing.T) {
 	}
 }
 
-// writeOctet writes one octet of a pattern, which the kernel must not put into
-// one segment with others.
+// writeOctet writes one octet of a pattern. The kernel must not put it into one segment with others.
 func writeOctet(c *net.TCPConn, p octets.Pattern, pos uint64) error {
 	var b [1]byte
 	p.Fill(b[:], pos)
@@ -81,7 +80,7 @@ func (r *rig) stats(f *nic.Flow) (s tcp.Stats) {
 	return s
 }
 
-// TestPeerNeverReads: the peer's window closes and stays closed. We probe it, and finish when it reads at last.
+// TestPeerNeverReads keeps the peer's window closed. The engine probes it, and finishes when the peer reads at last.
 func TestPeerNeverReads(t *testing.T) {
 	r := newRig(t, setup{})
 	x := r.stuckFlow(16 << 20)
@@ -94,7 +93,7 @@ func TestPeerNeverReads(t *testing.T) {
 	r.readAtLast(x)
 }
 
-// windowCloses waits until the peer takes nothing any more.
+// windowCloses waits until the peer accepts nothing more.
 func (r *rig) windowCloses(x running) {
 	r.Helper()
 	r.Eventually("the peer's window is too small for a segment", func() bool {
@@ -112,8 +111,8 @@ func (r *rig) readAtLast(x running) {
 	x.finishReading()
 }
 
-// TestPeerShrinksWindow: a peer shrinks a window that it has advertised (RFC 9293 §3.8.6 requires us to survive it),
-// several times, with octets in flight and while it does not read.
+// TestPeerShrinksWindow lets a peer shrink a window that it has advertised, several times. This happens with octets in
+// flight, and while the peer does not read. RFC 9293 §3.8.6 requires the sender to survive it.
 func TestPeerShrinksWindow(t *testing.T) {
 	r := newRig(t, setup{sysctl: map[string]string{"ipv4/tcp_shrink_window": "1"}})
 	const volume = 16 << 20
@@ -142,10 +141,10 @@ func TestPeerShrinksWindow(t *testing.T) {
 	r.Logf("shrunk %d times; %d segments, %d sent again, %d probes", shrunk, s.SegsOut, s.Retransmits, s.ProbesOut)
 }
 
-// edge is the end of the window that the peer has advertised.
+// edge returns the end of the window that the peer has advertised.
 func edge(i tcp.Info) seq.Num { return i.SndUna.Add(seq.Len(i.SndWnd)) }
 
-// reader reads from a connection by pieces.
+// reader reads from a connection in pieces.
 type reader struct {
 	conn *net.TCPConn
 	pos  uint64
@@ -164,8 +163,8 @@ func (k *reader) read(n int) error {
 	return nil
 }
 
-// TestPeerIgnoresWindow: segments beyond the window that we advertised, with the right octets, are not accepted, and
-// the octets within it are not disturbed.
+// TestPeerIgnoresWindow checks that the engine refuses segments beyond the advertised window, even with the right
+// octets. The octets within the window are not affected.
 func TestPeerIgnoresWindow(t *testing.T) {
 	r := newRig(t, setup{sysctl: map[string]string{"ipv4/tcp_timestamps": "0"}})
 	const volume = 8 << 20
@@ -173,7 +172,7 @@ func TestPeerIgnoresWindow(t *testing.T) {
 	ulp := newLazy(octets.Plan{Expect: volume, PeerSeed: seedTheirs, Hold: true})
 	f := r.take(our, ulp)
 	k := (&talk{conn: peer, out: seedTheirs, in: seedOurs, send: volume, halfShut: true}).start()
-	// Less than one unit of window scaling, with the largest buffers that Linux has by default, is as good as closed.
+	// A window of less than one unit of window scaling, with Linux's largest default buffers, counts as closed.
 	r.Eventually("our window is closed", func() bool { return r.info(f).RcvWnd < 1<<10 && r.still() })
 
 	before, held := r.info(f), r.counters()
@@ -195,8 +194,8 @@ func TestPeerIgnoresWindow(t *testing.T) {
 	r.Must(ulp.Err())
 }
 
-// beyondWindow sends segments of the running connection beyond the window that we advertised, from the peer's end of
-// the cable, and returns how many. Nothing else is in flight, and our window is closed.
+// beyondWindow sends segments of the running connection beyond the advertised window, from the peer's end of the cable,
+// and returns how many. Nothing else is in flight, and the window is closed.
 func (r *rig) beyondWindow(f *nic.Flow, t tuple, i tcp.Info) (n uint64) {
 	r.Helper()
 	pos := uint64(i.Unread + i.RcvWnd)
@@ -226,13 +225,13 @@ func (r *rig) beyondWindow(f *nic.Flow, t tuple, i tcp.Info) (n uint64) {
 	return n
 }
 
-// addrPort is an address in the form that package packet wants.
+// addrPort returns an address in the form that package packet expects.
 func addrPort(a *net.TCPAddr) string {
 	p := a.AddrPort()
 	return netip.AddrPortFrom(p.Addr().Unmap(), p.Port()).String()
 }
 
-// dropped returns how many segments the connections have not used for a reason.
+// dropped returns how many segments the connections dropped for a reason.
 func dropped(c engine.Counters, why string) (n uint64) {
 	c.Drops(func(layer, reason string, count uint64) {
 		if layer == "tcp" && reason == why {

@@ -22,8 +22,8 @@ import (
 // burst is how many frames a cannon sends at a time.
 const burst = 64
 
-// Frames in a second. The kernel answers each stray with a reset, which costs both hosts far more than an engine
-// needs to refuse a forged segment. A higher rate would only measure that.
+// These are rates in frames per second. The kernel answers each stray with a reset. This costs both hosts far more than
+// an engine needs to refuse a forged segment. A higher rate would only measure the resets.
 const (
 	forgedRate = 100_000
 	strayRate  = 30_000
@@ -75,7 +75,7 @@ func (c *cannon) foreign(b []byte) int {
 	b = b[:60]
 	clear(b[copy(b, c.Ends[ours].MAC):])
 	copy(b[6:], c.Intruder.MAC)
-	b[12], b[13] = 0x88, 0xb5 // for local experiments (IEEE 802)
+	b[12], b[13] = 0x88, 0xb5 // EtherType for local experiments (IEEE 802)
 	return len(b)
 }
 
@@ -85,9 +85,9 @@ type mould struct {
 	sum   uint32 // of all words of the pseudo-header and the segment
 }
 
-// Offsets in a frame with IPv4 and without options.
+// These are offsets in a frame with IPv4 and without options.
 const (
-	mouldPort = 34 // the sender's
+	mouldPort = 34 // port of the sender
 	mouldSeq  = 38
 	mouldAck  = 42
 	mouldSum  = 50
@@ -113,8 +113,7 @@ func (m mould) cast(b []byte, source uint16, seq, ack uint32) int {
 	return n
 }
 
-// forger makes segments for a connection like an attacker who knows nearly everything about it and gets one thing
-// wrong.
+// forger makes segments for a connection as an attacker who knows nearly everything about it and gets one field wrong.
 type forger struct {
 	random                                *rand.Rand
 	seen                                  atomic.Pointer[tcp.Info] // a recent snapshot of the connection
@@ -169,7 +168,7 @@ func (f *forger) stray(b []byte) int {
 func (f *forger) write(b []byte, source uint16) int {
 	seen := f.seen.Load()
 	next, una, sent := uint32(seen.RcvNxt), uint32(seen.SndUna), uint32(seen.SndNxt)
-	// The window moves while the segment is in flight. This is where it may be.
+	// The window moves while the segment is in flight. The number must be inside the window at its arrival.
 	inside := next + 1 + 4*(f.random.Uint32()%max(seen.RcvWnd, 1))
 	anywhere := next + far + f.random.Uint32()%(1<<31-far)
 	never := sent + far + f.random.Uint32()%(1<<30) // acknowledges what was not sent
@@ -206,7 +205,7 @@ func (p phase) String() string {
 	return fmt.Sprintf("%.0f MB/s", p.rate()/1e6)
 }
 
-// during runs f, and adds to ph what returns to p meanwhile.
+// during runs f, and adds to ph the octets that return to p meanwhile.
 func (p *plain) during(ph *phase, f func()) {
 	before, begin := p.received.Load(), time.Now()
 	f()
@@ -214,10 +213,11 @@ func (p *plain) during(ph *phase, f func()) {
 	ph.octets += p.received.Load() - before
 }
 
-// TestFlood sends a million forged segments to a running connection, and as many to connections that do not exist.
-// The connection transfers octets to an echo and back the whole time, and all of them are right. Its rate is at least
-// half of that during a flood with the same number of frames of an unknown protocol: sending and carrying those costs
-// as much, on the same processors, and the two kinds take turns. Without STAG_LONG=1 it is a tenth.
+// TestFlood sends a million forged segments to a running connection, and as many to connections that do not exist. The
+// connection transfers octets to an echo and back the whole time, and all of them are right. For comparison the test
+// floods with the same number of frames of an unknown protocol, in turns. Sending and carrying those costs as much, on
+// the same processors. The connection's rate must be at least half of its rate during that flood. Without STAG_LONG=1
+// the numbers are a tenth.
 func TestFlood(t *testing.T) {
 	const rounds = 8
 	each := 100_000
@@ -226,7 +226,7 @@ func TestFlood(t *testing.T) {
 	}
 	r := newRig(t, Config{Intruder: true})
 	r.open()
-	r.setSysctl(theirs, "ipv4/tcp_timestamps", "0") // they would expose the forger
+	r.setSysctl(theirs, "ipv4/tcp_timestamps", "0") // timestamps would expose the forger
 	our, conn := r.connect(false)
 	peer := (&plain{conn: conn, send: 1 << 50, out: seedTheirs, in: seedTheirs}).start()
 	ulp := octets.NewEcho()

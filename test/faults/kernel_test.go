@@ -18,8 +18,8 @@ import (
 // volume is how many octets each direction of a connection carries.
 const volume = 64 << 20
 
-// weather is the plan of a bad cable: of a hundred segments, one is lost, one comes up to MostLate late, and one
-// twice. Of two hundred one is corrupted. The first FIN is lost too.
+// weather is the plan of a bad cable. Of a hundred segments one is lost, one arrives up to MostLate late, and one
+// arrives twice. Of two hundred one is corrupted. The first FIN is also lost.
 var weather = Plan{Drop: Percent(1), Spoil: Percent(0.5), Twice: Percent(1), Late: Percent(1), FINs: 1}
 
 // showers are the same faults at a fifth of the rates. Without SACK the kernel hardly repairs more than one loss
@@ -37,7 +37,7 @@ type match struct {
 	peer         *plain
 }
 
-// start takes our end over. Both sides then send over the cable with plan p.
+// start takes the local end over. Both sides then send over the cable with plan p.
 func (m *match) start(our, peer *net.TCPConn, p Plan) {
 	m.Helper()
 	m.both(p)
@@ -100,7 +100,7 @@ func (m *match) close() {
 	if n := m.peer.received.Load(); n != m.send {
 		m.Errorf("the peer got %d octets of %d", n, m.send)
 	}
-	if m.first == theirs { // otherwise it stays in TIME-WAIT
+	if m.first == theirs { // otherwise the socket stays in TIME-WAIT
 		m.Eventually("no flow is left", func() bool { return len(m.nic.Flows()) == 0 })
 	}
 }
@@ -158,10 +158,10 @@ func (m *match) worked(p Plan, again, spoilt, early uint64) {
 	}
 }
 
-// option is a set of TCP options that the two ends negotiate.
+// option is a set of TCP options that both ends negotiate.
 type option struct {
 	name   string
-	sysctl map[string]string // of the peer
+	sysctl map[string]string // settings of the peer
 	plan   Plan
 }
 
@@ -184,10 +184,10 @@ func controls(t *testing.T) []string {
 // longVariable is the environment variable that selects all cases.
 const longVariable = "STAG_LONG"
 
-// TestKernel transfers 64 MiB with the faults of weather in each direction, with every congestion control of the
-// kernel, with and without options, and with either end closing first. Our side continues with the kernel's
-// algorithm, or with CUBIC if stag does not have it. Without STAG_LONG=1 it runs a quarter of the cases: each
-// algorithm with each set of options, with alternating directions and orders.
+// TestKernel transfers 64 MiB with the faults of weather in each direction. It does so with every congestion control of
+// the kernel, with and without options, and with either end closing first. The engine continues with the kernel's
+// algorithm, or with CUBIC if stag does not have that algorithm. Without STAG_LONG=1 the test runs a quarter of the
+// cases: each algorithm with each set of options, with alternating directions and orders.
 func TestKernel(t *testing.T) {
 	all := os.Getenv(longVariable) != ""
 	for i, cc := range controls(t) {

@@ -7,9 +7,9 @@ import (
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
-// TestLongCable: over a round trip of 100 ms our end and the kernel's transfer octets in both directions, one after
-// the other, and our windows grow: the initial 224 segments would give 26 Mb/s. The rate is printed, not judged: each
-// packet goes through this process, which shares the processors with both ends.
+// TestLongCable transfers octets over a round trip of 100 ms between an engine and the kernel, in one direction after
+// the other. The windows must grow: the initial 224 segments would give 26 Mb/s. The test prints the rate but does not
+// check it, because each packet goes through this process, which shares the processors with both ends.
 func TestLongCable(t *testing.T) {
 	const octets = 64 << 20
 	for _, c := range []struct {

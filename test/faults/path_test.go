@@ -6,10 +6,10 @@ import (
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
-// drizzle is the plan for tests of something else: it keeps recoveries going.
+// drizzle is the plan of tests for other faults. It keeps recoveries going.
 var drizzle = Plan{Drop: Percent(0.2)}
 
-// family is a kind of path, and the MTU that it is narrowed to.
+// family is a kind of path, with the MTU to which the test narrows it.
 type family struct {
 	name string
 	v6   bool
@@ -18,11 +18,11 @@ type family struct {
 
 var families = []family{{"v4", false, 1000}, {"v6", true, 1280}}
 
-// timeouts is how many timeouts make our TCP suspect a path that sends no report. The segments that they sent again
-// have been dropped, and usually more.
+// timeouts is how many timeouts make stag's TCP suspect a path that sends no report. The segments that were
+// retransmitted then have been dropped, and usually more.
 const timeouts = 4
 
-// midway waits until a part of what we send has arrived.
+// midway waits until a part of the octets from the local side has arrived.
 func (m *match) midway() {
 	m.Helper()
 	m.Eventually("the transfer runs", func() bool { return m.peer.received.Load() > volume/32 })
@@ -31,9 +31,8 @@ func (m *match) midway() {
 	}
 }
 
-// TestPathNarrows narrows the last hop behind a router in the middle of a transfer. The router's report makes our
-// segments smaller, and the kernel gets every octet. Segments in flight are lost, and are in frames that are now too
-// large.
+// TestPathNarrows narrows the last hop behind a router in the middle of a transfer. The router's report makes the
+// segments smaller, and the kernel gets every octet. Segments in flight are lost. Their frames are now too large.
 func TestPathNarrows(t *testing.T) {
 	for _, f := range families {
 		t.Run(f.name, func(t *testing.T) {
@@ -63,7 +62,7 @@ func TestPathNarrows(t *testing.T) {
 func TestPathSwallows(t *testing.T) {
 	for _, f := range families {
 		t.Run(f.name, func(t *testing.T) {
-			t.Parallel() // it waits for timeouts
+			t.Parallel() // the test waits for timeouts
 			const largest = 1300
 			r := newRig(t, Config{})
 			r.open()

@@ -12,7 +12,7 @@ import (
 	"github.com/stag-rdma/stag/test/packet"
 )
 
-// Verdicts (linux/bpf.h).
+// These are verdicts (linux/bpf.h).
 const (
 	verdictDrop     = 1
 	verdictPass     = 2
@@ -144,7 +144,7 @@ func sameSum(was, is []byte) bool {
 	return !bytes.Equal(was, is)
 }
 
-// TestLuck: the program keeps the rates, and another seed hits other segments.
+// TestLuck checks that the program keeps the rates, and that another seed affects other segments.
 func TestLuck(t *testing.T) {
 	need.Root(t)
 	need.XDP(t)

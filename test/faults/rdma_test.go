@@ -19,7 +19,8 @@ const (
 	writesUp = 32       // outstanding Writes
 )
 
-// writer is one end of an RDMA connection. It writes all of its memory into the other end's, and then sends a Send.
+// writer is one end of an RDMA connection. It writes all of its memory into the memory of the other end, and then sends
+// a Send.
 type writer struct {
 	*rig
 	seed     octets.Pattern
@@ -87,7 +88,7 @@ func (r *rig) newWriters(n int, v6 bool, p rdma.ConnParams) (a, b *writer) {
 	return a, b
 }
 
-// write posts its Writes, and waits until the other end has done so too. It returns early if a work request fails.
+// write posts the Writes, and waits until the other end has written, too. It returns early if a work request fails.
 func (w *writer) write(ctx context.Context, to *writer) error {
 	posted, done := 0, 0
 	var some [16]rdma.Completion
@@ -139,7 +140,7 @@ func exchange(a, b *writer) (errA, errB error) {
 	return errA, <-other
 }
 
-// retransmits returns how many segments an end has sent again.
+// retransmits returns how many segments an end has retransmitted.
 func (w *writer) retransmits() uint64 {
 	w.Helper()
 	s, err := w.qp.TCPStats(w.Ctx())
@@ -156,7 +157,7 @@ func (w *writer) part(other *writer) {
 	w.Must(errors.Join(w.qp.Err(), other.qp.Err()))
 }
 
-// got demands that an end's memory is what the other end wrote.
+// got checks that an end's memory contains what the other end wrote.
 func (w *writer) got(from *writer) {
 	w.Helper()
 	if i := from.seed.Differs(w.dst.Bytes(), 0); i >= 0 {
@@ -167,7 +168,7 @@ func (w *writer) got(from *writer) {
 	}
 }
 
-// TestRDMA: both ends write 64 MiB into the other's memory at once, with the faults of weather.
+// TestRDMA lets both ends write 64 MiB into the other's memory at the same time, with the faults of weather.
 func TestRDMA(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("v6 %v", v6), func(t *testing.T) {
@@ -190,15 +191,15 @@ func TestRDMA(t *testing.T) {
 	}
 }
 
-// TestRDMAPathNarrows: FPDUs that were made for a wider path are spread over smaller segments, with or without a
-// report of the path, and the other end receives them.
+// TestRDMAPathNarrows checks FPDUs that were made for a wider path. The sender divides them into smaller segments, with
+// or without a report of the path. The other end must receive them.
 func TestRDMAPathNarrows(t *testing.T) {
 	for _, silent := range []bool{false, true} {
 		t.Run(fmt.Sprintf("silent %v", silent), func(t *testing.T) {
 			r := newRig(t, Config{Routed: !silent})
 			a, b := r.newWriters(volume, false, rdma.ConnParams{})
 			r.Must(r.Set(ours, drizzle))
-			b.writes = 0 // it only answers
+			b.writes = 0 // b only answers
 			over := make(chan error, 1)
 			go func() {
 				errA, errB := exchange(a, b)
@@ -223,9 +224,8 @@ func TestRDMAPathNarrows(t *testing.T) {
 	}
 }
 
-// TestRDMASwapped exchanges two words of one segment, which TCP's checksum does not detect. The CRC does: the
-// connection ends with a Terminate, nothing wrong has been placed, and no completion says that the Writes have
-// arrived.
+// TestRDMASwapped exchanges two words of one segment. TCP's checksum does not detect that, but the CRC does. The
+// connection ends with a Terminate, nothing wrong has been placed, and no completion says that the Writes have arrived.
 func TestRDMASwapped(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -255,8 +255,8 @@ func TestRDMASwapped(t *testing.T) {
 	}
 }
 
-// TestRDMASwappedWithoutCRC: the same change is not detected if the two ends agree not to use the CRC. So it is the
-// CRC that detects it.
+// TestRDMASwappedWithoutCRC makes the same change on a connection without the CRC. It is not detected, so the CRC is
+// what detects it.
 func TestRDMASwappedWithoutCRC(t *testing.T) {
 	r := newRig(t, Config{Seed: 1})
 	a, b := r.newWriters(volume/8, false, rdma.ConnParams{NoCRC: true})

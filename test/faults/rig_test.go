@@ -30,7 +30,7 @@ const (
 	theirs = pair.B
 )
 
-// The patterns of the two directions.
+// These are the patterns of the two directions.
 const (
 	seedOurs   octets.Pattern = 1
 	seedTheirs octets.Pattern = 2
@@ -66,7 +66,7 @@ func newRig(t testing.TB, c Config) *rig {
 	return r
 }
 
-// open offloads the interface of our side.
+// open offloads the local interface.
 func (r *rig) open() {
 	r.Helper()
 	r.in(ours, func() (err error) {
@@ -87,7 +87,7 @@ func (r *rig) both(p Plan) {
 	r.Must(errors.Join(r.Set(ours, p), r.Set(theirs, p)))
 }
 
-// tally returns what has happened to the segments that a side sent.
+// tally returns the counters of the segments that a side sent.
 func (r *rig) tally(side pair.Side) Tally {
 	r.Helper()
 	t, err := r.Tally(side)
@@ -101,7 +101,7 @@ func (r *rig) setSysctl(side pair.Side, name, value string) {
 	r.in(side, func() error { return netns.Sysctl(name, value) })
 }
 
-// connect opens a connection from our side, and returns both ends.
+// connect opens a connection from the local side, and returns both ends.
 func (r *rig) connect(v6 bool) (our, peer *net.TCPConn) {
 	r.Helper()
 	addr := r.Ends[theirs].V4.Addr().String()
@@ -109,7 +109,7 @@ func (r *rig) connect(v6 bool) (our, peer *net.TCPConn) {
 		addr = r.Ends[theirs].V6.Addr().String()
 	}
 	var lc net.ListenConfig
-	lc.SetMultipathTCP(false) // such a connection cannot be taken over
+	lc.SetMultipathTCP(false) // an MPTCP connection cannot be taken over
 	var l net.Listener
 	r.in(theirs, func() (err error) {
 		l, err = lc.Listen(r.Ctx(), "tcp", net.JoinHostPort(addr, "0"))
@@ -142,7 +142,7 @@ func (r *rig) congestion(c *net.TCPConn, name string) {
 	r.Must(errors.Join(err, failed))
 }
 
-// drops returns how many segments our engine did not use, by reason.
+// drops returns how many segments the local engine dropped, by reason.
 func (r *rig) drops() map[string]uint64 {
 	r.Helper()
 	var sum engine.Counters

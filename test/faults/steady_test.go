@@ -29,8 +29,8 @@ type steady struct {
 	sender  *net.TCPConn  // if the kernel is the sender
 }
 
-// newSteady makes the cable. Both kernels may buffer 64 MiB: their default of 4 MiB for senders is less than a round
-// trip of 100 ms holds.
+// newSteady makes the cable. Both kernels may buffer 64 MiB. Their default for senders, 4 MiB, is less than the
+// capacity of a round trip of 100 ms.
 func newSteady(t *testing.T, trip time.Duration) *steady {
 	t.Helper()
 	r := newRig(t, Config{Delay: trip / 2, Rate: steadyRate, MTU: 3506})
@@ -61,7 +61,7 @@ func (s *steady) kernelSends() {
 	s.arrived, s.sender = s.ulp.Received, s.peer.conn
 }
 
-// offloaded uses our TCP at one end and the kernel's at the other.
+// offloaded uses stag's TCP at one end and the kernel's at the other.
 func (s *steady) offloaded(p octets.Plan) {
 	s.open()
 	our, peer := s.connect(false)
@@ -74,7 +74,7 @@ func (s *steady) offloaded(p octets.Plan) {
 	s.Must(err)
 }
 
-// rate returns the Mb/s that arrive during d, after an equal time for slow start. It prints what limits the sender.
+// rate returns the Mb/s that arrive during d, after an equal time for slow start. It prints the limit of the sender.
 func (s *steady) rate(d time.Duration) float64 {
 	s.Helper()
 	time.Sleep(d)
@@ -118,9 +118,9 @@ func (s *steady) info() *unix.TCPInfo {
 	return i
 }
 
-// TestSteadyLongCable: beyond slow start, one connection between our TCP and the kernel's gets as much of 1 Gb/s as
-// one between two kernels. The rates are printed, not judged, as in TestLongCable. Without STAG_LONG=1 it runs one
-// round trip of three, and a second instead of three or more.
+// TestSteadyLongCable compares one connection between stag's TCP and the kernel's with one between two kernels. Beyond
+// slow start both must get as much of 1 Gb/s. The test prints the rates but does not check them, as TestLongCable.
+// Without STAG_LONG=1 it runs one round trip of three, and one second instead of three or more.
 func TestSteadyLongCable(t *testing.T) {
 	trips, each := []time.Duration{10 * time.Millisecond}, time.Second
 	if os.Getenv(longVariable) != "" {

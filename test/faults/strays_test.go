@@ -13,12 +13,12 @@ import (
 	"github.com/stag-rdma/stag/test/packet"
 )
 
-// strayRates are frames in a second.
+// strayRates are in frames per second.
 var strayRates = []time.Duration{30_000, 70_000, 150_000, 300_000, 600_000}
 
-// TestStrays compares how much a flood at tuples without a connection takes from a connection of ours and from one of
-// the kernel's behind the same program: the kernel answers each stray with a reset in both cases. It prints the
-// remaining rate of each, relative to that during a flood of as many frames of an unknown protocol, and demands that
+// TestStrays measures how much a flood at tuples without a connection takes from a connection of stag, and from one of
+// the kernel behind the same program. The kernel answers each stray with a reset in both cases. The test prints the
+// remaining rate of each, relative to its rate during a flood of as many frames of an unknown protocol. It checks that
 // all octets are right.
 func TestStrays(t *testing.T) {
 	const rounds = 4
@@ -69,7 +69,7 @@ func TestStrays(t *testing.T) {
 	}
 }
 
-// echo returns everything that arrives over a connection, offloaded or not. ended waits until that is over.
+// echo returns everything that arrives over a connection, offloaded or not. ended waits for the end of the echo.
 func (r *rig) echo(our *net.TCPConn, engine bool) (ended func() error) {
 	r.Helper()
 	if engine {

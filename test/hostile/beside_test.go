@@ -87,7 +87,7 @@ func (r *rig) turnAway(n int) {
 	r.Check(pd.Close())
 }
 
-// A terminated peer leaves a flow in TIME-WAIT. Such flows take no places from others, however many there are.
+// A terminated peer leaves a flow in TIME-WAIT. Such flows take no room from other flows, however many there are.
 func TestFloodTakesNoPlaces(t *testing.T) {
 	r := portRig(t, rdma.Config{MaxFlows: 16})
 	from, to := r.newEnd(r.neighbour()), r.newEnd(r.a)
@@ -119,7 +119,7 @@ func TestNeverPolls(t *testing.T) {
 	})
 }
 
-// TestOverrunTerminatesAll: every QP of an overrun CQ is terminated, also those whose peers have done nothing.
+// TestOverrunTerminatesAll checks that every QP of an overrun CQ is terminated, even if its peer has done nothing.
 func TestOverrunTerminatesAll(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		pd, err := r.a.AllocPD()
@@ -224,7 +224,7 @@ func TestDestroyedUnderTraffic(t *testing.T) {
 		for i := range 20 {
 			from, to := r.newEnd(b), r.newEnd(r.a)
 			r.connect(r.l, from, to)
-			if i%4 < 2 { // the QP under test sends
+			if i%4 < 2 { // the victim's QP sends
 				from, to = to, from
 			}
 			x := begin(r.Ctx(), from, to, 1<<40)
@@ -234,7 +234,7 @@ func TestDestroyedUnderTraffic(t *testing.T) {
 				doomed, other = to, from
 			}
 			r.Must(doomed.qp.Close())
-			if doomed == to { // its application only reads
+			if doomed == to { // the application of the closed QP only reads
 				r.still(doomed)
 			}
 			if err := x.wait(); !errors.Is(err, errFailed) {
@@ -260,7 +260,7 @@ func (r *rig) still(e *end) {
 	}
 }
 
-// An adapter that is closed under traffic closes everything made with it.
+// An adapter that is closed under traffic closes all objects that were made with it.
 func TestClosedUnderTraffic(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		b := r.neighbour()

@@ -9,8 +9,8 @@ import (
 	"github.com/stag-rdma/stag/test/rawpeer"
 )
 
-// A responder whose TCP receives the first message, but which processes it only when more arrives, as Linux siw does:
-// it gets an empty Write, and none after it has sent something.
+// A responder's TCP receives the first message, but the responder processes it only when more arrives, as Linux siw
+// does. The victim sends it an empty Write, and no more after the responder has sent something.
 func TestDeafResponder(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		for name, first := range map[string]goodReply{
@@ -70,8 +70,8 @@ func (v *victim) nudged() {
 	}
 }
 
-// The end that closes such a connection does so after the first empty Write: a peer that has not processed its first
-// message would lose it.
+// An end that closes such a connection does so after the first empty Write. Otherwise a peer that has not processed its
+// first message would lose it.
 func TestCloseOfDeafResponder(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		v := newVictim(r)

@@ -21,7 +21,7 @@ type death struct {
 	want error
 }
 
-// A peer dies in the middle of a message, with a Read of ours and a Write of its own outstanding: everything is
+// A peer dies in the middle of a message, with a Read of the victim and a Write of its own outstanding. Everything is
 // flushed in order, and nothing hangs.
 func TestPeerDies(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
@@ -69,7 +69,7 @@ func (v *victim) halfWay() {
 	v.Eventually("the half is there", func() bool { return bytes.Equal(v.open.Bytes()[:4], []byte("half")) })
 }
 
-// A silent peer keeps its connection. Destroying the QP flushes what is posted, and resets the connection.
+// A silent peer keeps its connection. Destroying the QP flushes the work requests and resets the connection.
 func TestSilentPeer(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		v := newVictim(r)
@@ -85,8 +85,8 @@ func TestSilentPeer(t *testing.T) {
 	})
 }
 
-// A Terminate of the peer, in the RFC's form or in siw's, flushes everything, gives the Read that it names its
-// status, and is answered with a FIN.
+// A Terminate of the peer, in the RFC's form or in siw's, flushes everything. It gives the Read that it names its
+// status. The victim answers it with a FIN.
 func TestPeerTerminates(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		for _, c := range []struct {
@@ -131,8 +131,8 @@ func TestPeerTerminates(t *testing.T) {
 	})
 }
 
-// A peer sends a Terminate and resets at once because it has not read all our octets, as Linux siw does. Its
-// Terminate is still received.
+// A peer sends a Terminate and resets the connection at once because it has not read all octets, as Linux siw does. The
+// victim still receives the Terminate.
 func TestTerminateAndReset(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		for range 20 {
@@ -152,7 +152,7 @@ func TestTerminateAndReset(t *testing.T) {
 	})
 }
 
-// A malformed Terminate is a fault as any other.
+// A malformed Terminate is a fault like any other.
 func TestBadTerminates(t *testing.T) {
 	terminate := rawpeer.Untagged{Op: wire.OpTerminate, Queue: 2, MSN: 1}
 	spoilt := func(change func(u *rawpeer.Untagged)) func(*victim) []byte {

@@ -14,20 +14,20 @@ import (
 // fault is something that a peer must not send.
 type fault struct {
 	name  string
-	posts func(v *victim) []rdma.SendWR // what the victim posts meanwhile
+	posts func(v *victim) []rdma.SendWR // work requests of the victim meanwhile
 	good  func(v *victim) [][]byte      // ULPDUs before the fault
 	bad   func(v *victim) []byte        // the ULPDU that is refused
 	want  string                        // the Terminate
 
-	receives []rdma.Status // nil: both flushed
+	receives []rdma.Status // nil means that both were flushed
 	requests []rdma.Status
 }
 
-// later is what follows a fault. It must not be delivered.
+// later is a number in messages that follow a fault. They must not be delivered.
 const later = 60000
 
-// quotes returns what the Terminate quotes: the segment that it is about, unless the framing is in doubt or the fault
-// is ours. A refused Read is quoted whole (RFC 5040 §4.8).
+// quotes returns the segment that the Terminate must quote. It is empty if the framing is wrong or the fault is local.
+// A refused Read is quoted whole (RFC 5040 §4.8).
 func (f fault) quotes(bad []byte) (header, request []byte) {
 	switch {
 	case f.want[0] == '2', f.want[:3] == "0/0":
@@ -67,7 +67,7 @@ func (f fault) run(r *rig) {
 	v.bury()
 }
 
-// begin posts to the send queue, and reads what is sent.
+// begin posts to the send queue, and reads what the victim sends.
 func (v *victim) begin(wrs []rdma.SendWR) {
 	v.Helper()
 	_, err := v.qp.PostSend(wrs...)
@@ -105,8 +105,8 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-// target is memory that a peer names, and the expected code by layer: for an RDMA Write that of DDP, for a Read that
-// of RDMAP (RFC 5040 §8, RFC 5041 §7).
+// target is memory that a peer names, with the expected code by layer: for an RDMA Write the code of DDP, for a Read
+// that of RDMAP (RFC 5040 §8, RFC 5041 §7).
 type target struct {
 	name        string
 	stag        func(v *victim) uint32

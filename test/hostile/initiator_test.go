@@ -21,8 +21,8 @@ type badReply struct {
 	old       bool // the Request is of revision 1
 	sends     []byte
 	then      ending
-	is        func(error) bool // about Dial's error; nil: any will do
-	terminate string           // what the peer gets before the end
+	is        func(error) bool // checks Dial's error; nil accepts any
+	terminate string           // the Terminate that the peer gets before the end
 }
 
 func isFrameError(err error) bool {
@@ -136,8 +136,7 @@ func (c badReply) ended(v *victim) {
 	}
 }
 
-// closeCalled has the victim send something, which it may as the initiator,
-// and closes.
+// closeCalled lets the victim send something, which an initiator may do, and closes.
 func (v *victim) closeCalled() {
 	v.Helper()
 	_, err := v.qp.PostSend(rdma.SendWR{ID: 3, Op: rdma.WRSend, Inline: []byte("hello"), Flags: rdma.Signaled})
@@ -211,7 +210,7 @@ func TestMarkersRefused(t *testing.T) {
 	})
 }
 
-// An initiator that does not accept our Reply closes, and sends no reason.
+// An initiator that does not accept the victim's Reply closes without a reason.
 func TestReplyRefused(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		markers := usualParams
@@ -245,9 +244,9 @@ type goodReply struct {
 	name   string
 	params rdma.ConnParams
 	sends  rawpeer.Frame
-	ird    int // in force
+	ird    int // IRD in force
 	ord    int
-	first  []byte // what the victim sends first by itself
+	first  []byte // first message of the victim, sent by itself
 }
 
 func goodReplies() []goodReply {
@@ -299,8 +298,8 @@ func TestGoodReplies(t *testing.T) {
 	})
 }
 
-// A responder that need not wait for an RTR may send right after its Reply. What it sends is delivered, however it is
-// split into segments.
+// A responder that need not wait for an RTR may send right after its Reply. These messages are delivered, however they
+// are divided into segments.
 func TestFPDUBehindReply(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		all := append(usualReply.Bytes(), rawpeer.FPDUs(rawpeer.Send(1, []byte("early")), rawpeer.Send(2, []byte("bird")))...)
@@ -338,7 +337,7 @@ func (v *victim) received(i int, word string) {
 	v.expect(v.local, i*recvLen, []byte(word))
 }
 
-// A Reply may come octet by octet.
+// A Reply may arrive octet by octet.
 func TestReplyInPieces(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		v := newVictim(r)

@@ -10,8 +10,8 @@ import (
 	"github.com/stag-rdma/stag/test/rawpeer"
 )
 
-// A peer that demands Markers gets them, and a peer that is asked for them may send them, in each combination and in
-// both roles.
+// A peer that demands Markers gets them. A peer that is asked for Markers may send them. The test covers each
+// combination in both roles.
 func TestMarkers(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		for _, c := range []struct {
@@ -126,8 +126,8 @@ func TestBadMarkers(t *testing.T) {
 			want []string
 		}{
 			{"points elsewhere", &rawpeer.Marked{Spoil: 4}, []string{"2/0/03"}},
-			// The head of an FPDU is taken for the first Marker, and what follows for another FPDU: its CRC, or its
-			// length, is wrong.
+			// The victim takes the head of an FPDU for the first Marker, and the following octets for another FPDU. The
+			// CRC or the length of that FPDU is wrong.
 			{"is missing", nil, []string{"2/0/02", "2/0/03"}},
 		} {
 			r.TB.(*testing.T).Run(c.name, func(t *testing.T) {
@@ -154,7 +154,7 @@ func TestBadMarkers(t *testing.T) {
 	})
 }
 
-// Without the CRC its field can have any value and is not checked. Both ends must agree to do without.
+// Without the CRC, its field can have any value and is not checked. Both ends must agree to work without it.
 func TestNoCRC(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		v := newVictim(r)

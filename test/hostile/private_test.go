@@ -11,12 +11,11 @@ import (
 	"github.com/stag-rdma/stag/test/rawpeer"
 )
 
-// privates are lengths of private data in octets, near the limits of peers and of the frame: siw takes 256 with the
-// block, the frame has 512 with it.
+// privates are lengths of private data in octets, near the limits of peers and of the frame. The limit of siw is 256
+// with the block, that of the frame 512 with the block.
 var privates = []int{0, 251, 252, 256, 508, 509, 512, 513}
 
-// revisions are what a frame of each begins with, and how much private data
-// goes behind it.
+// revisions are the heads of frames of each revision, with the room for private data after them.
 var revisions = []struct {
 	number uint8
 	flags  uint8
@@ -50,8 +49,8 @@ func saying(n int) (b []byte) {
 	return b
 }
 
-// TestPrivateOfInitiators: private data of the peer reaches the application, and that of the application the peer,
-// octet by octet. Data for which there is no room is an error, and the request can still be answered.
+// TestPrivateOfInitiators checks that private data of the peer reaches the application, and that of the application the
+// peer, octet by octet. Too much data is an error, and the request can still be answered.
 func TestPrivateOfInitiators(t *testing.T) {
 	eachPrivate(t, func(r *rig, revision, n, room int, frame func(string, uint8) rawpeer.Frame) {
 		if n > room {
@@ -101,7 +100,7 @@ func TestPrivateOfInitiators(t *testing.T) {
 	})
 }
 
-// TestPrivateOfResponders: private data in a Reply, and in a Reply that rejects, arrives octet by octet.
+// TestPrivateOfResponders checks that private data in a Reply, and in a Reply that rejects, arrives octet by octet.
 func TestPrivateOfResponders(t *testing.T) {
 	eachPrivate(t, func(r *rig, revision, n, room int, frame func(string, uint8) rawpeer.Frame) {
 		v := newVictim(r)

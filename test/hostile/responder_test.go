@@ -14,20 +14,20 @@ type badRequest struct {
 	name  string
 	sends []byte
 	then  ending
-	count rdma.ListenStats // by how much it grows
+	count rdma.ListenStats // increase of the counters
 }
 
-// ending is what a peer does after what it has sent.
+// ending is the peer's last action.
 type ending uint8
 
 const (
-	waits  ending = iota // for an answer
-	shuts                // its direction
-	closes               // the connection, by FIN
-	resets               // the connection
+	waits  ending = iota // waits for an answer
+	shuts                // shuts down its direction
+	closes               // closes the connection by a FIN
+	resets               // resets the connection
 )
 
-// Counted as one of these.
+// A bad request adds one of these to the counters.
 var (
 	malformed = rdma.ListenStats{Malformed: 1}
 	silent    = rdma.ListenStats{Silent: 1}
@@ -80,7 +80,7 @@ func (c badRequest) run(r *rig) {
 	before := r.l.Stats()
 	p := r.dial()
 	if c.sends != nil {
-		p.Octets(c.sends) // it may be refused before it is complete
+		p.Octets(c.sends) // the victim may refuse it before it is complete
 	}
 	switch c.then {
 	case shuts:
@@ -181,10 +181,10 @@ type goodRequest struct {
 	request rawpeer.Frame
 	params  rdma.ConnParams
 	reply   rawpeer.Frame
-	ird     int // of the victim's, in force
+	ird     int // IRD of the victim
 	ord     int
-	first   []byte // what the peer begins with; nil: a Send
-	ready   []byte // what comes back for that
+	first   []byte // first FPDU of the peer; nil means a Send
+	ready   []byte // answer of the victim
 }
 
 func goodRequests() []goodRequest {
@@ -235,7 +235,7 @@ func (c goodRequest) run(r *rig) {
 	if c.first != nil {
 		v.Must(v.peer.Octets(rawpeer.FPDU(c.first)))
 		if c.first[rawpeer.AtRDMAP] == 0x43 {
-			msn++ // the RTR was a Send; it took no receive
+			msn++ // the RTR was a Send, which used no receive
 		}
 	}
 	if c.ready != nil {
@@ -260,7 +260,7 @@ func TestGoodRequests(t *testing.T) {
 	})
 }
 
-// A Request may come octet by octet.
+// A Request may arrive octet by octet.
 func TestRequestInPieces(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		v := newVictim(r)
@@ -293,7 +293,7 @@ func TestFPDUWithRequest(t *testing.T) {
 	})
 }
 
-// The same holds when the FPDU arrives before the application has answered.
+// The same is true if the FPDU arrives before the application has answered.
 func TestFPDUBeforeReply(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		v := newVictim(r)
@@ -326,7 +326,7 @@ func (v *victim) closeUnused() {
 	v.bury()
 }
 
-// A peer that is gone when it is accepted gives an error, and leaves nothing behind.
+// If the peer is gone when the request is accepted, Accept returns an error and leaves nothing behind.
 func TestGoneBeforeAccept(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		for _, how := range []ending{closes, resets} {
@@ -349,7 +349,7 @@ func TestGoneBeforeAccept(t *testing.T) {
 	})
 }
 
-// Reject tells the peer, with private data, and takes nothing over.
+// Reject sends its private data to the peer, and takes nothing over.
 func TestReject(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		p := r.dial()

@@ -16,20 +16,19 @@ import (
 	common "github.com/stag-rdma/stag/test/rig"
 )
 
-// rig is an adapter on one of the two paths, and the place of its peers. Nothing of it may be left when the test
-// ends.
+// rig is an adapter on one of the two paths, with the place of its peers. Nothing of it may be left when the test ends.
 type rig struct {
 	common.Stage
 	a        *rdma.Adapter
 	l        *rdma.Listener
 	host     string                   // the adapter's address
-	peerHost string                   // that of raw peers
-	there    func(func() error) error // runs where raw peers are
-	here     func(func() error) error // runs where the adapter is
+	peerHost string                   // address of raw peers
+	there    func(func() error) error // runs a function at the place of raw peers
+	here     func(func() error) error // runs a function at the place of the adapter
 	gone     bool                     // the test has closed the adapter
 }
 
-// heap is the adapters' region heap, octets.
+// heap is the size of the adapters' region heap, in octets.
 const heap = 8 << 20
 
 // silence is how long a listener waits for a Request.
@@ -53,7 +52,7 @@ func kernelRig(t testing.TB) *rig {
 
 func offloadedRig(t testing.TB) *rig { return portRig(t, rdma.Config{}) }
 
-// portRig is offloadedRig with a Config; Ports and RegionHeap are filled in.
+// portRig does the same as offloadedRig with a Config. It fills in Ports and RegionHeap.
 func portRig(t testing.TB, c rdma.Config) *rig {
 	t.Helper()
 	common.NoLeaks(t)
@@ -97,7 +96,7 @@ func (r *rig) idle() {
 	}
 }
 
-// noSockets demands that the kernel has no socket of ours left.
+// noSockets checks that the kernel has no socket of stag left.
 func (r *rig) noSockets() {
 	r.Helper()
 	var left []string
@@ -121,7 +120,7 @@ func (r *rig) noSockets() {
 	}
 }
 
-// with is the rig for a test of its own.
+// with returns the rig for a subtest.
 func (r *rig) with(t *testing.T) *rig {
 	c := *r
 	c.TB = t

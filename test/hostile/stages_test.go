@@ -12,7 +12,7 @@ import (
 	"github.com/stag-rdma/stag/test/rawpeer"
 )
 
-// seed of the random choices below, the same in every run.
+// seed is the seed of the random choices below. It is the same in every run.
 const seed = 7
 
 // goes ends a connection in one of four ways: a FIN, a FIN in the middle of an FPDU, a reset, or a close after a
@@ -32,8 +32,8 @@ func goes(p *rawpeer.Peer, how int) error {
 	return p.Conn.Close()
 }
 
-// A peer that leaves by a FIN or a reset, at any time from its Request on, while the connection is accepted and taken
-// over, gives an error or a connection that ends. What was posted is flushed once.
+// A peer leaves by a FIN or a reset at any time from its Request on, while the connection is accepted and taken over.
+// The victim gets an error, or a connection that ends. All work requests are flushed once.
 func TestGoesWhileAccepted(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -55,7 +55,7 @@ func TestGoesWhileAccepted(t *testing.T) {
 				v.over()
 				ended++
 			}
-			<-gone // a peer that cannot say it any more is gone as well
+			<-gone // a peer that cannot send this any more is also gone
 			v.Must(v.qp.Close())
 			v.completed(nil, flushed)
 			v.bury()
@@ -65,7 +65,7 @@ func TestGoesWhileAccepted(t *testing.T) {
 	})
 }
 
-// The same with the roles exchanged: the peer leaves at any time from its Reply on.
+// The test is the same with the roles exchanged: the peer leaves at any time from its Reply on.
 func TestGoesWhileDialled(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		random := rand.New(rand.NewPCG(seed, 2))
@@ -133,8 +133,8 @@ func TestClosedWhileConnecting(t *testing.T) {
 	})
 }
 
-// A responder closes right after its Reply, perhaps with a message in between. The kernel's connection is half
-// closed: the message arrives, and the end. Such a connection cannot be taken over, and Dial returns that error.
+// A responder closes right after its Reply, perhaps with a message in between. The kernel's connection is then half
+// closed: the message and the FIN arrive. Such a connection cannot be taken over, and Dial returns that error.
 func TestClosesBehindReply(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		for _, word := range []string{"", "hello"} {

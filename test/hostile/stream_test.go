@@ -18,7 +18,7 @@ import (
 type framing struct {
 	name  string
 	sends func(v *victim) []byte
-	want  string // the Terminate; "": none is possible, the peer closes
+	want  string // the Terminate; "" means that none is possible and the victim closes
 }
 
 func framings() []framing {
@@ -103,8 +103,8 @@ func TestFraming(t *testing.T) {
 	})
 }
 
-// traffic returns FPDUs of every kind, and records their effect on the victim's memory: a Write in three segments, an
-// empty Write, two Sends, a Read of what was written.
+// traffic returns FPDUs of every kind: a Write in three segments, an empty Write, two Sends, and a Read of what was
+// written. It records their effect on the victim's memory.
 func traffic(v *victim) (out []byte, answer []byte) {
 	data := make([]byte, 3000)
 	rand.NewChaCha8([32]byte{1}).Read(data)
@@ -140,7 +140,7 @@ func (v *victim) readBack(stag uint32, to uint64, want []byte) {
 	}
 }
 
-// A stream means the same however it is split into segments.
+// A stream has the same meaning however it is divided into segments.
 func TestCuts(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		for _, n := range []int{1, 2, 3, 7, 64, 1000, 1460, 1 << 20} {
@@ -164,7 +164,7 @@ func TestCuts(t *testing.T) {
 	})
 }
 
-// The longest FPDU there can be spans many segments, and so do several of them.
+// The longest possible FPDU spans many segments, and so do several of them.
 func TestLongFPDUs(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		v := newVictim(r)

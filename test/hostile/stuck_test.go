@@ -30,7 +30,7 @@ func (v *victim) stuff() {
 	time.Sleep(300 * time.Millisecond)
 }
 
-// deep is for as many Reads at a time.
+// deep permits this many Reads at a time.
 var deep = rdma.ConnParams{IRD: 128, ORD: 4, NoPeerToPeer: true}
 
 // A peer that reads slowly gets everything.
@@ -54,8 +54,8 @@ func TestSlowReader(t *testing.T) {
 	})
 }
 
-// A peer that reads nothing cannot receive its Terminate, and a peer that has read it may not close. Both are reset
-// after a while; the test does not say how long that is. What was posted to them is flushed.
+// A peer that reads nothing cannot receive its Terminate, and a peer that has read it may not close. The victim resets
+// both after a while. The test does not say how long that is. All work requests are flushed.
 func TestTerminatedPeersLinger(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		stuffed, lingers := newVictim(r), newVictim(r)
@@ -121,8 +121,7 @@ func TestDisconnectFromStubborn(t *testing.T) {
 	})
 }
 
-// A peer that closes its side while a Read of ours is outstanding cannot answer
-// any more.
+// A peer that closes its side while a Read of the victim is outstanding cannot answer any more.
 func TestPeerClosesBeforeResponse(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		v := newVictim(r)
@@ -138,8 +137,9 @@ func TestPeerClosesBeforeResponse(t *testing.T) {
 	})
 }
 
-// A peer that closes its side still receives: it gets all that was posted to it, and a FIN. Only a Read, which it
-// cannot answer any more, ends the connection with an error when it is next. What has completed before still arrives.
+// A peer that closes its side still receives. It gets all posted messages, and a FIN. Only a Read ends the connection
+// with an error when it is next, because the peer cannot answer it. Earlier work requests have completed, and their
+// data still arrives.
 func TestPeerClosesBeforeOurMessages(t *testing.T) {
 	const writes, each = 15, 4 * regionLen // together more than all buffers hold
 	onBothPaths(t, func(r *rig) {
@@ -173,7 +173,7 @@ func TestPeerClosesBeforeOurMessages(t *testing.T) {
 				got += len(payload)
 			}
 			ulpdu, err := v.peer.FPDU()
-			if reads && err == nil { // it left before the FIN was seen
+			if reads && err == nil { // the Read left before the FIN was seen
 				h, _, ok := wire.ParseUntagged(ulpdu)
 				if !ok || h.Opcode() != wire.OpReadRequest {
 					v.Errorf("behind the Writes comes %x", ulpdu)
@@ -196,7 +196,7 @@ func TestPeerClosesBeforeOurMessages(t *testing.T) {
 	})
 }
 
-// A peer that has closed both sides answers what we still send with a reset: no call hangs.
+// A peer that has closed both sides answers all further segments with a reset. No call hangs.
 func TestPeerIsGoneBeforeOurMessages(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		v := newVictim(r)
@@ -228,7 +228,7 @@ func TestWrongRTR(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		for _, c := range []struct {
 			name     string
-			ird, ord uint16 // of the Request's block
+			ird, ord uint16 // IRD and ORD of the Request's block
 			first    func(v *victim) []byte
 		}{
 			{"a Send with octets", rawpeer.RTRSend | 4, 4, func(*victim) []byte { return rawpeer.Send(1, []byte("not empty")) }},
