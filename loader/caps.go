@@ -14,11 +14,11 @@ type capability struct {
 
 // The comment of each capability says what it permits. An engine needs the first three.
 var (
-	capNetAdmin = capability{"CAP_NET_ADMIN", unix.CAP_NET_ADMIN} // attach programs; TCP_REPAIR; neighbours
-	capNetRaw   = capability{"CAP_NET_RAW", unix.CAP_NET_RAW}     // AF_XDP sockets
-	capBPF      = capability{"CAP_BPF", unix.CAP_BPF}             // programs and maps
-	capIPCLock  = capability{"CAP_IPC_LOCK", unix.CAP_IPC_LOCK}   // frames beyond the memlock limit
-	capSysAdmin = capability{"CAP_SYS_ADMIN", unix.CAP_SYS_ADMIN} // enter and make namespaces; see what others have loaded
+	capNetAdmin = capability{"CAP_NET_ADMIN", unix.CAP_NET_ADMIN} // for attaching programs, TCP_REPAIR and neighbours
+	capNetRaw   = capability{"CAP_NET_RAW", unix.CAP_NET_RAW}     // for AF_XDP sockets
+	capBPF      = capability{"CAP_BPF", unix.CAP_BPF}             // for programs and maps
+	capIPCLock  = capability{"CAP_IPC_LOCK", unix.CAP_IPC_LOCK}   // for frames beyond the memlock limit
+	capSysAdmin = capability{"CAP_SYS_ADMIN", unix.CAP_SYS_ADMIN} // for entering and making namespaces, and for reading programs of other processes
 )
 
 var allCaps = []capability{capNetAdmin, capNetRaw, capBPF, capIPCLock, capSysAdmin}

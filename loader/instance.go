@@ -62,7 +62,7 @@ type PinnedPort struct {
 	Err   error  // why the rest could not be read, else nil
 }
 
-// PinnedFlow is a flow entry.
+// PinnedFlow is an entry of a pinned flow map.
 type PinnedFlow struct {
 	Key bpf.FlowKey
 	bpf.Flow

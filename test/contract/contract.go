@@ -13,7 +13,7 @@ import (
 // End names one end of a Pair.
 type End int
 
-// The two ends.
+// These are the two ends.
 const (
 	A End = iota
 	B

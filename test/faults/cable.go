@@ -177,7 +177,7 @@ func (k *Cable) Narrow(mtu int) error {
 	return nil
 }
 
-// Set makes p the plan for what a side sends.
+// Set replaces the plan for the segments that a side sends.
 func (k *Cable) Set(side pair.Side, p Plan) error {
 	if err := k.ways[side].set(p); err != nil {
 		return fmt.Errorf("set the plan for side %v: %w", side, err)

@@ -2,7 +2,8 @@ package faults
 
 import "fmt"
 
-// Plan is the faults for the TCP segments of one direction (struct plan). The zero Plan has no faults.
+// Plan holds the faults for the TCP segments of one direction (struct plan). The zero
+// Plan has no faults.
 type Plan struct {
 	Drop  Rate // the segment is lost
 	Spoil Rate // one bit of the packet is inverted; a checksum detects this
