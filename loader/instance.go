@@ -302,7 +302,7 @@ func readTable(p *pinDir) (*PinnedTable, error) {
 // Read maps the table read-only and calls f with its memory, for tpt.NewView. It
 // returns f's error. The memory is valid until f returns.
 func (t *PinnedTable) Read(f func(memory []byte) error) error {
-	// The kernel does not let a read-only descriptor be mapped shared.
+	// The kernel refuses a shared mapping of a read-only descriptor.
 	m, err := ebpf.LoadPinnedMap(t.path, nil)
 	if err != nil {
 		return fmt.Errorf("open %s: %w", t.path, err)

@@ -31,8 +31,8 @@ type pinDir struct {
 	port     string // directory of the interface
 }
 
-// lockInstance gets the lock that a process needs to add or remove pins of an instance.
-// It waits while another process has the lock.
+// lockInstance takes the lock of an instance. A process needs this lock to add or
+// remove pins. lockInstance waits while another process has the lock.
 func lockInstance(dir string) (*Claim, error) {
 	if err := CheckBPFFS(dir); err != nil {
 		return nil, err
@@ -84,8 +84,8 @@ func CheckBPFFS(dir string) error {
 		dir)
 }
 
-// checkLayout returns ErrLayout if the instance's maps have other layouts than this
-// build. It returns ErrNotPinned if the instance has no config map.
+// checkLayout returns ErrLayout if the layouts of the instance's maps differ from those
+// of this build. It returns ErrNotPinned if the instance has no config map.
 func (p *pinDir) checkLayout() error {
 	m, err := ebpf.LoadPinnedMap(p.config(), &ebpf.LoadPinOptions{ReadOnly: true})
 	if errors.Is(err, os.ErrNotExist) {

@@ -138,7 +138,7 @@ func sweepSettings(f *finder) (done []string, err error) {
 func sweepSetting(path string, l Link, f *finder) ([]string, error) {
 	c, _, err := claimFile(claimPath(l, hookClaim), path)
 	if c == nil || err != nil {
-		return nil, err // without a claim: a load is running on this port
+		return nil, err // if c is nil, a load is running on this port
 	}
 	defer c.Close()
 	pinned, err := filepath.Glob(filepath.Join(Root, "*", fmt.Sprintf("%d-%d", l.Netns, l.PortIndex), "link"))

@@ -28,7 +28,7 @@ type Config struct {
 	MaxPiece uint32
 
 	PerPD uint32 // limit of entries of one protection domain; 0 means no limit
-	Owner uint16 // number of this table's writer, which entries contain for tools
+	Owner uint16 // number of the process that writes the table; entries record it for tools
 
 	// Seed determines the keys and the order of the entries, for tests. If Seed is all
 	// zero, New takes random octets from the system, as it must in production.

@@ -139,7 +139,8 @@ const (
 	translationPage   = 8
 )
 
-// A space is the origin of the offset in base. It is the upper 8 bits of base.
+// These are the spaces. A space is the origin of the offset in base. The upper 8 bits
+// of base are the space.
 const (
 	spaceShift    = 56
 	spaceHeap     = 0 // the adapter's region heap
