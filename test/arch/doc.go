@@ -1,4 +1,3 @@
-// Package arch holds the architecture as tests: which package may import
-// which, where unsafe, time and locks may appear, how long a file may be. It
-// reads the source and needs nothing but it.
+// Package arch tests the architecture: which package may import which, where unsafe, time
+// and locks may appear, and how long a file may be. The tests only read the source.
 package arch
