@@ -13,9 +13,9 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// Adapter is a software RNIC. It has ports, memory, the table of access rights to that
-// memory, and all objects that the program makes with it. It is safe for concurrent
-// use.
+// Adapter is a software RNIC. An Adapter has ports, memory, the table of access rights
+// to that memory, and all objects that the program makes with it. An Adapter is safe
+// for concurrent use.
 //
 // Lock order: the device's lock, which Use takes, comes first. A goroutine must not
 // take it twice, because a Close that waits between the two would block both
@@ -70,8 +70,8 @@ func (a *Adapter) Close() error { return a.device.Close() }
 
 // Report returns the current state of the adapter and of its objects. `stag show` and
 // `stag metrics` print the same data. Report asks each engine for its part in a few
-// short calls between steps. It blocks no other goroutine. It returns ErrClosed from
-// the moment when Close begins.
+// short calls between steps. Report blocks no other goroutine. Report returns ErrClosed
+// from the moment when Close begins.
 func (a *Adapter) Report(ctx context.Context) (report.Engine, error) {
 	return a.device.Report(ctx, report.AllParts)
 }
@@ -95,7 +95,8 @@ func (a *Adapter) Capture(ctx context.Context, filter report.Filter, f func(repo
 	return a.device.Capture(ctx, filter, f)
 }
 
-// hold registers an object that Close must close. It returns false if Close has begun.
+// hold registers an object that Close must close. hold returns false if Close has
+// begun.
 func (a *Adapter) hold(c io.Closer) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -105,8 +106,8 @@ func (a *Adapter) hold(c io.Closer) bool {
 	return !a.shut
 }
 
-// withoutPorts returns the reason why the adapter has lost its last port. It returns
-// nil if the adapter has a port.
+// withoutPorts returns the reason why the adapter has lost its last port. withoutPorts
+// returns nil if the adapter has a port.
 func (a *Adapter) withoutPorts() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -36,9 +36,9 @@ func checkLength(sgl []SGE) error {
 	return nil
 }
 
-// checkRecv finds every error that shows in a receive alone. It refuses elements that
-// overlap. With overlapping elements the contents of the memory would depend on the
-// segments of the message.
+// checkRecv finds every error that shows in a receive alone. checkRecv refuses elements
+// that overlap. With overlapping elements the contents of the memory would depend on
+// the segments of the message.
 func (qp *QP) checkRecv(wr *RecvWR) error {
 	if len(wr.SGL) > qp.cfg.MaxSGE {
 		return bad("a list of %d elements: this QP takes %d (MaxSGE)", len(wr.SGL), qp.cfg.MaxSGE)
@@ -78,7 +78,7 @@ func placeOf(t *tpt.Table, e SGE) (at uint64, ok bool) {
 	return uint64(heap.Address(mem)) + (e.Addr - start), ok
 }
 
-// meet reports whether the n octets from a on and the m octets from b on overlap. It
+// meet reports whether the n octets from a on and the m octets from b on overlap. meet
 // does not compute the ends, because they may exceed the largest uint64.
 func meet(a, b uint64, n, m uint32) bool {
 	if a <= b {

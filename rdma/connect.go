@@ -9,9 +9,9 @@ import (
 	"github.com/stag-rdma/stag/offload/mpa"
 )
 
-// begin reserves the QP for one attempt to connect it. It returns a context that ends
-// when the attempt must be given up. The caller must call settle once for each begin
-// that succeeds.
+// begin reserves the QP for one attempt to connect it. begin returns a context that
+// ends when the attempt must be given up. The caller must call settle once for each
+// begin that succeeds.
 func (qp *QP) begin(ctx context.Context) (context.Context, error) {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
@@ -68,7 +68,7 @@ func (qp *QP) start(s *adapter.Socket, agreed mpa.Agreed) error {
 	return nil
 }
 
-// run is the last part of Dial and Accept. It starts the machine and takes the
+// run is the last part of Dial and Accept. run starts the machine and takes the
 // connection over. If reply is not empty, run writes it during the take-over. On error
 // the connection is lost. If the machine has been started, the QP is dead.
 func (qp *QP) run(ctx context.Context, s *adapter.Socket, agreed mpa.Agreed, reply []byte) error {
@@ -93,7 +93,8 @@ func (qp *QP) run(ctx context.Context, s *adapter.Socket, agreed mpa.Agreed, rep
 	return nil
 }
 
-// sendReply writes a responder's MPA Reply to the socket. It fails when ctx ends.
+// sendReply writes a responder's MPA Reply to the socket. sendReply fails when ctx
+// ends.
 func sendReply(ctx context.Context, s *adapter.Socket, reply []byte) error {
 	defer bound(ctx, s)()
 	if _, err := s.Write(reply); err != nil {

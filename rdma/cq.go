@@ -11,8 +11,8 @@ import (
 	"github.com/stag-rdma/stag/offload/work"
 )
 
-// CQ is a completion queue, for any number of QPs of its adapter. It is safe
-// for concurrent use.
+// CQ is a completion queue, for any number of QPs of its adapter. A CQ is safe for
+// concurrent use.
 //
 // Adding a completion never blocks. If the CQ is full, the completion is lost, and the
 // CQ and its QPs end in error (Overrun). The requests and unpolled completions of a
@@ -105,8 +105,8 @@ func (c *CQ) Next(ctx context.Context) (Completion, error) {
 // Wait sleeps until there is a completion to poll. With inline progress it first does
 // the connections' work for a short time (Config.Spin). If several goroutines wait,
 // another one may poll the completion first. Poll can therefore find nothing after
-// Wait. Wait returns the cause of ctx's end, or ErrClosed. It returns ErrCQOverrun when
-// a completion has been lost and no completion is left to poll.
+// Wait. Wait returns the cause of ctx's end, or ErrClosed. Wait returns ErrCQOverrun
+// when a completion has been lost and no completion is left to poll.
 func (c *CQ) Wait(ctx context.Context) error {
 	if c.look(ctx) {
 		return nil
@@ -114,13 +114,13 @@ func (c *CQ) Wait(ctx context.Context) error {
 	return c.wait(ctx, false)
 }
 
-// WaitSolicited sleeps until a solicited completion comes, or one that failed. It
-// returns at once if there is already any completion to poll. The caller must therefore
-// poll all completions before the call.
+// WaitSolicited sleeps until a solicited completion comes, or one that failed.
+// WaitSolicited returns at once if there is already any completion to poll. The caller
+// must therefore poll all completions before the call.
 func (c *CQ) WaitSolicited(ctx context.Context) error { return c.wait(ctx, true) }
 
-// look does the connections' work for the time of waitSpin. It reports whether there is
-// a completion to poll.
+// look does the connections' work for the time of waitSpin. look reports whether there
+// is a completion to poll.
 func (c *CQ) look(ctx context.Context) bool {
 	if c.queue.Ready() {
 		return true
@@ -201,7 +201,7 @@ func (c *CQ) Notify() <-chan struct{} { return c.notify }
 func (c *CQ) Overrun() bool { return c.queue.Overrun() }
 
 // news runs after a step in which an armed CQ got the completion that it was armed for.
-// It also runs after a step in which the CQ was overrun. It does not block.
+// news also runs after a step in which the CQ was overrun. news does not block.
 func (c *CQ) news() {
 	select {
 	case c.notify <- struct{}{}:

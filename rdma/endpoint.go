@@ -19,7 +19,7 @@ type EndpointConfig struct {
 	// Endpoints whose peers may use the same regions share a PD.
 	PD *PD
 
-	// MR is a region that the Endpoint uses instead of one of its own. It must be of PD.
+	// MR is a region that the Endpoint uses instead of one of its own. MR must be of PD.
 	// Memory, Size and Access must be zero if MR is set.
 	MR *MR
 
@@ -182,14 +182,14 @@ func depthOr(n int) int {
 // owns adds a part. Close closes it before every part that was added earlier.
 func (e *Endpoint) owns(part io.Closer) { e.own = append([]io.Closer{part}, e.own...) }
 
-// Dial connects the Endpoint to a Listener at address, "host:port". It calls QP.Dial and
-// returns its errors.
+// Dial connects the Endpoint to a Listener at address, "host:port". Dial calls QP.Dial
+// and returns its errors.
 func (e *Endpoint) Dial(ctx context.Context, address string, p ConnParams) error {
 	return e.QP.Dial(ctx, address, p)
 }
 
-// Accept connects the Endpoint to the peer of the request. It calls ConnRequest.Accept
-// and returns its errors.
+// Accept connects the Endpoint to the peer of the request. Accept calls
+// ConnRequest.Accept and returns its errors.
 func (e *Endpoint) Accept(ctx context.Context, r *ConnRequest, p ConnParams) error {
 	return r.Accept(ctx, e.QP, p)
 }

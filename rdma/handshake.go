@@ -18,9 +18,9 @@ import (
 // errSilent is the error for a peer that sends too little in time.
 var errSilent = errors.New("the peer was silent")
 
-// readFrame reads one MPA Request or Reply. It reads no octet behind the frame, because
-// the next owner of the connection needs those octets. what is the name of the frame in
-// errors.
+// readFrame reads one MPA Request or Reply. readFrame reads no octet behind the frame,
+// because the next owner of the connection needs those octets. what is the name of the
+// frame in errors.
 func readFrame(c net.Conn, what string) ([]byte, error) {
 	frame := make([]byte, wire.MPAFrameLen)
 	if n, err := io.ReadFull(c, frame); err != nil {
@@ -57,8 +57,8 @@ func bound(ctx context.Context, c net.Conn) (free func()) {
 	}
 }
 
-// early reports whether the peer has sent octets that have not been read, or
-// has closed its direction. It removes no octet from the socket.
+// early reports whether the peer has sent octets that have not been read, or has closed
+// its direction. early removes no octet from the socket.
 func early(c *net.TCPConn) (octets, closed bool, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -105,8 +105,8 @@ func terminateFPDU(o mpa.Offer, reply []byte, code uint8) []byte {
 	return out.b
 }
 
-// propose is the initiator's part of the MPA exchange. It sends the Request and reads
-// the Reply.
+// propose is the initiator's part of the MPA exchange. propose sends the Request and
+// reads the Reply.
 func propose(c *net.TCPConn, o mpa.Offer) (mpa.Agreed, error) {
 	request, err := o.Request()
 	if err != nil {

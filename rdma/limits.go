@@ -54,7 +54,8 @@ type Limits struct {
 	MaxRegions     int    // entries of the table
 }
 
-// Attributes returns the current attributes. It reads the ports' addresses anew.
+// Attributes returns the current attributes. Attributes reads the ports' addresses
+// anew.
 func (a *Adapter) Attributes() (Attributes, error) {
 	done, err := a.device.Use()
 	if err != nil {

@@ -179,7 +179,7 @@ func (l *Listener) over() error {
 	return fmt.Errorf("accept: the listener is %w", ErrClosed)
 }
 
-// Close stops listening. It closes the connections of all peers without an answer,
+// Close stops listening. Close closes the connections of all peers without an answer,
 // except those whose ConnRequest the application has. Close may be called twice.
 func (l *Listener) Close() error {
 	l.die(ErrClosed)
@@ -206,7 +206,7 @@ func (l *Listener) Close() error {
 // example because descriptors or memory are short.
 const acceptAgain = 50 * time.Millisecond
 
-// admitAll accepts connections. It starts a goroutine for each connection.
+// admitAll accepts connections. admitAll starts a goroutine for each connection.
 func (l *Listener) admitAll() {
 	for number := uint64(1); ; {
 		c, err := l.socket.AcceptTCP()
@@ -232,8 +232,8 @@ func (l *Listener) admitAll() {
 	}
 }
 
-// admit adds a connected peer to those that have not sent their Request yet. It returns
-// nil if the Listener is being closed.
+// admit adds a connected peer to those that have not sent their Request yet. admit
+// returns nil if the Listener is being closed.
 func (l *Listener) admit(c *net.TCPConn, number uint64) *greeting {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -298,7 +298,7 @@ var errCrowded = errors.New("too many peers have sent no MPA Request, most of th
 // errOverflow is the error for a valid Request that finds the backlog full.
 var errOverflow = errors.New("too many requests wait for Accept: call it more often, or give Listen a larger Backlog")
 
-// refuse closes the connection of a peer that gets no answer. It counts the reason.
+// refuse closes the connection of a peer that gets no answer. refuse counts the reason.
 func (l *Listener) refuse(c *net.TCPConn, err error) {
 	_, remote := l.adapter.device.Ends(c)
 	count := l.count.of(err)

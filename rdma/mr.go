@@ -9,7 +9,7 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// MR is a region of registered memory, named by an STag. It is safe for concurrent
+// MR is a region of registered memory, named by an STag. An MR is safe for concurrent
 // use. The application itself must order its accesses to the octets.
 type MR struct {
 	pd    *PD
@@ -206,7 +206,7 @@ func (m *MR) Invalidate() error {
 
 // Close deregisters the region. Close waits for the engines. When it returns, peers and
 // work requests change no octet of the memory any more. Work requests and messages that
-// still name the region fail. Close may be called twice. It may be called after the
+// still name the region fail. Close may be called twice. Close may be called after the
 // adapter's Close, to free the memory of AllocMR.
 func (m *MR) Close() error {
 	if !m.closed.CompareAndSwap(false, true) {

@@ -9,7 +9,8 @@ import (
 	"github.com/stag-rdma/stag/offload/mpa"
 )
 
-// NoReads is a value of ConnParams.IRD and ORD. It means no RDMA Reads in this direction.
+// NoReads is a value of ConnParams.IRD and ORD. NoReads means no RDMA Reads in this
+// direction.
 const NoReads = -1
 
 // ConnParams are the parameters of a connection. The zero value works.
@@ -58,9 +59,9 @@ type ConnParams struct {
 	Timeout time.Duration
 
 	// PeerTimeout is how long a connection waits for a peer that sends nothing, not even
-	// acknowledgements. It applies whether data is in flight or not. It is 3 s or more. 0
-	// means the kernel's settings: usually 2 to 3 minutes of silence, and 15 minutes for
-	// data without acknowledgement.
+	// acknowledgements. PeerTimeout applies whether data is in flight or not. It is 3 s
+	// or more. 0 means the kernel's settings: usually 2 to 3 minutes of silence, and 15
+	// minutes for data without acknowledgement.
 	PeerTimeout time.Duration
 }
 

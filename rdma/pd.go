@@ -51,7 +51,7 @@ func (pd *PD) leave(count *int) {
 	*count--
 }
 
-// Close frees the protection domain. It returns ErrInUse while the PD has regions or
+// Close frees the protection domain. Close returns ErrInUse while the PD has regions or
 // QPs. Close may be called twice, and after the adapter's Close.
 func (pd *PD) Close() error {
 	done, err := pd.adapter.device.Use()

@@ -3,11 +3,11 @@ package rdma
 import "fmt"
 
 // PostSend posts work requests to the send queue, in order, and returns how many it took.
-// It rings the doorbell once for all of them. With inline progress it also sends
+// PostSend rings the doorbell once for all of them. With inline progress it also sends
 // everything that may be sent now.
 //
-// PostSend checks all requests first. If one is malformed, it posts none. If the queue has
-// too little room, PostSend posts the requests that fit and returns ErrQueueFull. The
+// PostSend checks all requests first. If one is malformed, it posts none. If the queue
+// has too little room, PostSend posts the requests that fit and returns ErrQueueFull. The
 // place of a request is free again when the request has completed and its completion, if
 // there is one, has been polled. Other errors: ErrNotConnected, ErrNoReads, ErrBadWR.
 //

@@ -69,7 +69,7 @@ type runners []adapter.Runner
 // runners run in their own goroutines, as with ProgressEngine.
 const mostRunners = 8
 
-// visit calls Visit of each runner. It reports whether there are any runners.
+// visit calls Visit of each runner. visit reports whether there are any runners.
 func (m *runners) visit() bool {
 	if m == nil {
 		return false
@@ -132,7 +132,7 @@ func (qp *QP) follow() {
 		qp.drive(m, 1)
 		qp.drive(qp.runner, -1)
 		qp.runner = m
-		m.Watch() // a goroutine that sleeps has told only the previous runner
+		m.Watch() // a goroutine that sleeps has called Watch of the previous runner only
 	}
 }
 

@@ -26,7 +26,8 @@ type QPConfig struct {
 	MaxInline int // largest length of inline data in octets; 0 means 64, NoInline means none
 }
 
-// NoInline is a value of QPConfig.MaxInline. It means that the QP takes no inline data.
+// NoInline is a value of QPConfig.MaxInline. NoInline means that the QP takes no inline
+// data.
 const NoInline = -1
 
 // presetDepth is the default depth of a queue.
@@ -62,9 +63,9 @@ func (c QPConfig) fill() (QPConfig, error) {
 	return c, errors.Join(errs...)
 }
 
-// QP is a queue pair: one end of a reliable connection. It is connected once and then
-// never again. It is safe for concurrent use. If several goroutines post, the calls take
-// the queue's lock one after the other. The requests of one call stay together.
+// QP is a queue pair: one end of a reliable connection. A QP is connected once and then
+// never again. A QP is safe for concurrent use. If several goroutines post, the calls
+// take the queue's lock one after the other. The requests of one call stay together.
 type QP struct {
 	// CreateQP sets these fields, and they never change.
 	adapter *Adapter
@@ -198,7 +199,7 @@ func (qp *QP) State() State { return qp.machine.State() }
 // Config returns the QP's configuration with the defaults filled in.
 func (qp *QP) Config() QPConfig { return qp.cfg }
 
-// Conn returns the values that the two ends agreed on. It returns the zero Conn before
+// Conn returns the values that the two ends agreed on. Conn returns the zero Conn before
 // the QP has been connected.
 func (qp *QP) Conn() Conn {
 	qp.mu.Lock()
@@ -211,7 +212,7 @@ func (qp *QP) Conn() Conn {
 func (qp *QP) Done() <-chan struct{} { return qp.done }
 
 // Err returns the reason why the connection ended, or is ending, with an error: a
-// *QPError. It returns nil before that, and after a close in good order.
+// *QPError. Err returns nil before that, and after a close in good order.
 func (qp *QP) Err() error {
 	if c := qp.machine.Cause(); c != (rdmap.Cause{}) {
 		return &QPError{QP: qp.Number(), Cause: c}
@@ -226,7 +227,7 @@ const (
 	told
 )
 
-// news runs after a step in which the state has changed. It does not block. Several
+// news runs after a step in which the state has changed. news does not block. Several
 // goroutines may run it at once. Only one of them reports the QPFatal event. news closes
 // done only after that report, because Adapter.Close waits for everything that has begun
 // until then.
@@ -255,9 +256,9 @@ func (qp *QP) ring() {
 	}
 }
 
-// Disconnect ends the connection in good order. It sends all requests of the send queue
-// and then a FIN, and waits for the peer's FIN. Receives that found no message are
-// flushed. Do not post to the send queue during Disconnect.
+// Disconnect ends the connection in good order. Disconnect sends all requests of the
+// send queue and then a FIN, and waits for the peer's FIN. Receives that found no
+// message are flushed. Do not post to the send queue during Disconnect.
 //
 // If this end dialled and the peer has never sent anything, the FIN waits until the last
 // message is 50 ms old, because Linux siw may not listen before.
@@ -279,14 +280,14 @@ func (qp *QP) Disconnect(ctx context.Context) error {
 	}
 }
 
-// Abort ends the connection with a reset. It does not wait. Posted requests are flushed
-// soon after.
+// Abort ends the connection with a reset. Abort does not wait. Posted requests are
+// flushed soon after.
 func (qp *QP) Abort() {
 	qp.machine.Abort()
 	qp.ring()
 }
 
-// doom ends the QP because of err, in every stage. It does not block.
+// doom ends the QP because of err, in every stage. doom does not block.
 func (qp *QP) doom(err error) {
 	qp.mu.Lock()
 	switch qp.stage {
@@ -320,10 +321,10 @@ func (qp *QP) kill(err error) {
 	qp.adapter.board.Deliver()
 }
 
-// Close destroys the QP. It resets a connection that still exists, gives up an attempt
-// to connect, and flushes posted requests. The completions stay in the CQs. When Close
-// returns, no goroutine works for this QP any more. Close may be called twice, and after
-// the adapter's Close.
+// Close destroys the QP. Close resets a connection that still exists, gives up an
+// attempt to connect, and flushes posted requests. The completions stay in the CQs. When
+// Close returns, no goroutine works for this QP any more. Close may be called twice, and
+// after the adapter's Close.
 func (qp *QP) Close() error {
 	qp.mu.Lock()
 	qp.closed = true

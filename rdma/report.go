@@ -80,7 +80,7 @@ func (s *snapshot) Describe(r *report.Engine, parts report.Parts) {
 	}
 }
 
-// count counts the QPs by state. It also counts the CQs.
+// count counts the QPs by state. count also counts the CQs.
 func (s *snapshot) count(r *report.Engine) {
 	for _, q := range s.qps {
 		r.Counts.QPs[stateNames[q.qp.State()]]++

@@ -122,8 +122,8 @@ func (r *ConnRequest) accept(ctx context.Context, qp *QP, p ConnParams) error {
 	return reason(ctx, qp.run(ctx, r.socket, agreed, reply))
 }
 
-// answer marks the request as answered. It returns ErrAnswered if the request has been
-// answered before.
+// answer marks the request as answered. answer returns ErrAnswered if the request has
+// been answered before.
 func (r *ConnRequest) answer() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -135,9 +135,9 @@ func (r *ConnRequest) answer() error {
 	return nil
 }
 
-// Reject refuses the connection. It sends private data to the peer's application, at most
-// as much as ConnParams.PrivateData. An error says why the Reply could not be sent. The
-// connection is closed even then.
+// Reject refuses the connection. Reject sends private data to the peer's application, at
+// most as much as ConnParams.PrivateData. An error says why the Reply could not be sent.
+// The connection is closed even then.
 func (r *ConnRequest) Reject(private []byte) error {
 	reply, err := r.request.Reject(private)
 	if err != nil {

@@ -34,8 +34,8 @@ func (qp *QP) TCPStats(ctx context.Context) (TCPStats, error) {
 }
 
 // SocketStats returns the counters of the AF_XDP sockets of the named port since Open,
-// one entry for each queue. It returns ErrNoPort if the adapter has no port of that
-// name.
+// one entry for each queue. SocketStats returns ErrNoPort if the adapter has no port of
+// that name.
 func (a *Adapter) SocketStats(ctx context.Context, port string) ([]SocketStats, error) {
 	return a.device.SocketStats(ctx, port)
 }

@@ -39,7 +39,7 @@ func (t totals) counters(device string) []report.Counter {
 }
 
 // device returns the device of the QP's connection, also when the connection has ended.
-// It returns "" before the QP has been connected.
+// device returns "" before the QP has been connected.
 func (qp *QP) device() string {
 	if c := qp.conn.Load(); c != nil {
 		return c.Device()

@@ -10,7 +10,7 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// STag names registered memory. It is both the LKey and the RKey of a region.
+// STag names registered memory. An STag is both the LKey and the RKey of a region.
 type STag = tpt.STag
 
 // SGE is a scatter-gather element: it names octets of a region. MR.SGE makes one.

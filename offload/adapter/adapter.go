@@ -136,7 +136,7 @@ func (a *Adapter) Close() error {
 	return errors.Join(err, a.undo.Run())
 }
 
-// Use lets the caller use the table and the heap until the caller calls done. It
+// Use lets the caller use the table and the heap until the caller calls done. Use
 // returns ErrClosed if the adapter is closed.
 func (a *Adapter) Use() (done func(), err error) {
 	a.busy.RLock()

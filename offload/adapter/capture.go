@@ -28,9 +28,9 @@ const (
 	captureBatch = 2 << 20
 
 	// captureSettle is how long packets of several queues wait before they are sorted.
-	// It is longer than the time from an engine's reading of the clock to its write to
-	// the ring. If a delayed engine writes a packet even later, the packet gets the
-	// time of the write.
+	// captureSettle is longer than the time from an engine's reading of the clock to
+	// its write to the ring. If a delayed engine writes a packet even later, the packet
+	// gets the time of the write.
 	captureSettle = 2 * time.Millisecond
 
 	// captureClose limits how long Close waits for captures to hand over their packets.
@@ -52,7 +52,7 @@ type captures struct {
 
 func newCaptures() *captures { return &captures{quiet: make(chan struct{})} }
 
-// begin counts one more capture. It returns false if the adapter is being closed.
+// begin counts one more capture. begin returns false if the adapter is being closed.
 func (c *captures) begin() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// stream returns the Stream of the connection of a packet's flow. It returns the zero
-// Stream if no layer knows a connection for the flow.
+// stream returns the Stream of the connection of a packet's flow. stream returns the
+// zero Stream if no layer knows a connection for the flow.
 func (c *capture) stream(f flowOf, r tap.Record) report.Stream {
 	if s, known := c.known[f.id]; known || f.id == 0 {
 		return s

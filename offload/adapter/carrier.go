@@ -85,7 +85,7 @@ func (c *Conn) Post(inline bool) {
 }
 
 // Runner returns the runner with which the program's goroutines run the connection's
-// steps. It returns nil unless progress is inline. Several connections may have the
+// steps. Runner returns nil unless progress is inline. Several connections may have the
 // same runner. A connection that moves gets another runner: see TakeOver.Moved.
 func (c *Conn) Runner() Runner {
 	if !c.inline {

@@ -40,7 +40,7 @@ type Config struct {
 	NoControl bool         // make no control socket
 	Log       *slog.Logger // nil: no log
 
-	// Notify is called for events of ports and routes. It must not block. nil: the
+	// Notify is called for events of ports and routes. Notify must not block. nil: the
 	// adapter drops events.
 	Notify func(Event)
 }
@@ -57,7 +57,7 @@ const (
 	maxRegions = 1<<24 - 1
 )
 
-// fill sets the defaults of c. It returns one error with every invalid field in it.
+// fill sets the defaults of c. fill returns one error with every invalid field in it.
 func (c Config) fill() (Config, error) {
 	errs := c.portMistakes()
 	if c.RegionHeap == 0 {

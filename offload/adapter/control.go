@@ -21,8 +21,8 @@ func (s source) Report(ctx context.Context, parts report.Parts) (report.Engine, 
 	return r, err
 }
 
-// Regions implements control.Source. It yields the entries of the table. It ends early
-// when the adapter is being closed.
+// Regions implements control.Source. Regions yields the entries of the table. Regions
+// ends early when the adapter is being closed.
 func (s source) Regions(yield func(report.MR) bool) {
 	var list []report.MR
 	for next := uint32(1); next != 0; {

@@ -12,7 +12,8 @@ type Description struct {
 	MTU       int            // MTU for IP packets in octets; 0 for the kernel's TCP
 	Path      string         // "kernel port", or how the interface is used
 
-	// NoZeroCopy says why zero copy was tried and is not used. It is nil otherwise.
+	// NoZeroCopy says why zero copy was tried and is not used. NoZeroCopy is nil
+	// otherwise.
 	NoZeroCopy error
 }
 
@@ -35,7 +36,7 @@ func (a *Adapter) Describe() (list []Description, err error) {
 	return list, err
 }
 
-// describe returns the Description of p. It must run in the adapter's namespace.
+// describe returns the Description of p. describe must run in the adapter's namespace.
 func (p *Port) describe() (Description, error) {
 	out := Description{Name: p.name, MTU: p.nic.Link().MTU, Path: p.path(), NoZeroCopy: p.nic.Path().NoZeroCopy}
 	ifc, err := net.InterfaceByIndex(p.nic.Link().Index)

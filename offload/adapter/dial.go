@@ -23,8 +23,8 @@ func (a *Adapter) Dial(ctx context.Context, address string) (*Socket, error) {
 	})
 }
 
-// resolve splits an address and looks up the host. It runs before any thread enters the
-// adapter's namespace, so that the look-up uses the program's namespace.
+// resolve splits an address and looks up the host. resolve runs before any thread
+// enters the adapter's namespace, so that the look-up uses the program's namespace.
 func resolve(ctx context.Context, address string) (hosts []netip.Addr, service uint16, err error) {
 	host, name, err := net.SplitHostPort(address)
 	if err != nil {

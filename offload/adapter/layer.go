@@ -16,8 +16,9 @@ type Layer interface {
 // Closer is the part of a layer that the adapter's Close calls.
 type Closer interface {
 	// CloseConnections ends every connection of the layer, and every call that waits
-	// for a connection. It returns when no step of the connections runs any more. Use
-	// already fails then, and the layer must make no new connection afterwards.
+	// for a connection. CloseConnections returns when no step of the connections runs
+	// any more. Use already fails then, and the layer must make no new connection
+	// afterwards.
 	CloseConnections()
 }
 

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LeastPatience is the shortest duration that Patience accepts. It leaves time for
-// three probes. TCP waits for whole seconds between probes.
+// LeastPatience is the shortest duration that Patience accepts. LeastPatience leaves
+// time for three probes. TCP waits for whole seconds between probes.
 const LeastPatience = 3 * time.Second
 
 // Patience makes TCP end the connection when the peer has sent nothing for d. If octets

@@ -15,7 +15,7 @@ import (
 
 // Report describes the current state of the adapter and of its objects. Parts that the
 // caller does not ask for cost nothing. Report asks each engine in few and short calls
-// between steps. It fails with ErrClosed from the moment when Close begins.
+// between steps. Report fails with ErrClosed from the moment when Close begins.
 func (a *Adapter) Report(ctx context.Context, parts report.Parts) (report.Engine, error) {
 	r, err := a.report(ctx, parts)
 	if err != nil && a.life.Err() != nil {
@@ -65,8 +65,8 @@ func (a *Adapter) report(ctx context.Context, parts report.Parts) (report.Engine
 	return r, err
 }
 
-// snapshots begins a report of every layer. It calls Look of the connections that no
-// engine runs. Each engine later calls Look of all its connections at once.
+// snapshots begins a report of every layer. snapshots calls Look of the connections
+// that no engine runs. Each engine later calls Look of all its connections at once.
 func (a *Adapter) snapshots() (layers []Snapshot, conns []*Connection) {
 	for _, l := range a.layers {
 		s := l.Snapshot()
@@ -95,8 +95,8 @@ func program() string {
 	return filepath.Base(os.Args[0])
 }
 
-// netns returns the cookie of the adapter's namespace. It returns 0 if the kernel has
-// no cookies (before Linux 5.14).
+// netns returns the cookie of the adapter's namespace. netns returns 0 if the kernel
+// has no cookies (before Linux 5.14).
 func (a *Adapter) netns() (cookie uint64) {
 	if a.net != nil {
 		return a.net.Cookie()

@@ -29,8 +29,8 @@ const (
 // noAddresses is an empty list that is not nil, so that JSON has [] and not null.
 var noAddresses = []netip.Prefix{}
 
-// reportPort adds a port to the report: the device, its queues and its flows. It calls
-// Look of the connections that the port's engines run.
+// reportPort adds a port to the report: the device, its queues and its flows.
+// reportPort calls Look of the connections that the port's engines run.
 func (a *Adapter) reportPort(ctx context.Context, p *Port, conns []*Connection, parts report.Parts, r *report.Engine) error {
 	var live map[engine.FlowID]*liveFlow
 	if parts.Any(report.PartFlows | report.PartQPs | report.PartQueues | report.PartCounters | report.PartCounts) {
@@ -55,8 +55,8 @@ func (a *Adapter) reportPort(ctx context.Context, p *Port, conns []*Connection, 
 	return nil
 }
 
-// device sets the fields for the present state of the interface. It leaves them alone
-// if the interface no longer exists. It must run in the adapter's namespace.
+// device sets the fields for the present state of the interface. device leaves them
+// alone if the interface no longer exists. device must run in the adapter's namespace.
 func (p *Port) device(d *report.Device, space *loader.Net) {
 	link, path := p.nic.Link(), p.nic.Path()
 	d.State, d.Ifindex, d.MAC, d.MTU = portDown, link.Index, link.MAC.String(), link.MTU
@@ -118,7 +118,7 @@ func (p *Port) connections(ctx context.Context, conns []*Connection, r *report.E
 	return all, nil
 }
 
-// look copies the connection's state. It runs on the engine's goroutine.
+// look copies the connection's state. look runs on the engine's goroutine.
 func (x *liveFlow) look(c *tcp.Conn) {
 	x.info, x.done, x.seen = c.Info(), c.Stats(), true
 	if x.conn != nil {

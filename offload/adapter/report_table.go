@@ -9,9 +9,9 @@ import (
 // waiting callers may run.
 const regionsAtOnce = 4096
 
-// entries appends the used entries of the table to to. It looks at no more than most
-// entries, beginning with index. next is the index to continue with, or 0 at the end.
-// The caller must have called Use, or hold busy.
+// entries appends the used entries of the table to to. entries looks at no more than
+// most entries, beginning with index. next is the index to continue with, or 0 at the
+// end. The caller must have called Use, or hold busy.
 func (a *Adapter) entries(index uint32, most int, to []report.MR) (list []report.MR, next uint32) {
 	last := a.table.Stats().Entries
 	for ; index <= last; index++ {

@@ -41,7 +41,7 @@ func (a *Adapter) Counters(ctx context.Context) (sum engine.Counters, err error)
 }
 
 // SocketStats returns the counters of the AF_XDP sockets of the named port since Open,
-// one entry for each queue. It fails with ErrNoPort or ErrClosed.
+// one entry for each queue. SocketStats fails with ErrNoPort or ErrClosed.
 func (a *Adapter) SocketStats(ctx context.Context, port string) ([]afxdp.Stats, error) {
 	done, err := a.Use()
 	if err != nil {

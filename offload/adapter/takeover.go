@@ -23,8 +23,8 @@ type Socket struct {
 	port    *Port // port of the connection; nil: the kernel's TCP
 }
 
-// Socket returns the Socket of an accepted connection. It fails with ErrNoPort if the
-// connection's packets leave through no port of the adapter.
+// Socket returns the Socket of an accepted connection. Socket fails with ErrNoPort if
+// the connection's packets leave through no port of the adapter.
 func (a *Adapter) Socket(ctx context.Context, c *net.TCPConn) (*Socket, error) {
 	p, err := a.portFor(ctx, c)
 	if err != nil {

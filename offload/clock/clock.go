@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Instant is a point in time. It counts nanoseconds since an arbitrary origin that is
-// fixed for the life of the process. As a deadline the zero Instant means "never". Real
-// clocks start above zero for this reason.
+// Instant is a point in time. Instant counts nanoseconds since an arbitrary origin that
+// is fixed for the life of the process. As a deadline the zero Instant means "never".
+// Real clocks start above zero for this reason.
 type Instant int64
 
 // Never means that there is no deadline.

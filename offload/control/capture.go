@@ -103,9 +103,9 @@ type Capture struct {
 	in   frames
 }
 
-// Next waits for the next batch. It returns io.EOF when the engine has closed in good
-// order. It returns an error with io.ErrUnexpectedEOF and ErrGone when the engine died.
-// It returns the cause of ctx's end if ctx ended first.
+// Next waits for the next batch. Next returns io.EOF when the engine has closed in good
+// order. Next returns an error with io.ErrUnexpectedEOF and ErrGone when the engine
+// died. Next returns the cause of ctx's end if ctx ended first.
 func (c *Capture) Next() (report.Batch, error) {
 	b, err := c.in.next()
 	switch {

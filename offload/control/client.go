@@ -41,8 +41,8 @@ func (e Endpoint) Report(ctx context.Context) (report.Engine, error) {
 	return e.Ask(ctx, Question{})
 }
 
-// Ask asks for a report. It fails with ErrGone if the engine is gone, with
-// ErrPermission, and with ErrSchema. It fails with ErrTooMuch if the report needs more
+// Ask asks for a report. Ask fails with ErrGone if the engine is gone, with
+// ErrPermission, and with ErrSchema. Ask fails with ErrTooMuch if the report needs more
 // memory than the budget allows.
 func (e Endpoint) Ask(ctx context.Context, q Question) (r report.Engine, err error) {
 	if q.Parts == 0 {
@@ -121,7 +121,7 @@ const (
 	tries = 4
 )
 
-// dial connects to the engine. It removes a socket at which no process listens.
+// dial connects to the engine. dial removes a socket at which no process listens.
 func (e Endpoint) dial(ctx context.Context) (net.Conn, error) {
 	for refused := 0; ; {
 		c, err := e.connect(ctx)
@@ -148,7 +148,7 @@ func (e Endpoint) dial(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// get sends a request. It returns an error for every answer except a good one.
+// get sends a request. get returns an error for every answer except a good one.
 func (e Endpoint) get(ctx context.Context, what string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://engine"+what, nil)
 	if err != nil {
@@ -177,8 +177,8 @@ func (e Endpoint) get(ctx context.Context, what string) (*http.Response, error) 
 	return nil, fmt.Errorf("pid %d: %s", e.PID, said)
 }
 
-// printable returns an engine's text on one line. It removes every character that a
-// terminal would interpret.
+// printable returns an engine's text on one line. printable removes every character
+// that a terminal would interpret.
 func printable(text string) string {
 	return strings.TrimSpace(strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

@@ -50,8 +50,8 @@ type notReport struct{ what string }
 
 func (e notReport) Error() string { return e.what }
 
-// bounded is a reader that fails with errTooLong when left octets have been read. It
-// limits the length of the next JSON value.
+// bounded is a reader that fails with errTooLong when left octets have been read.
+// bounded limits the length of the next JSON value.
 type bounded struct {
 	from io.Reader
 	left int
@@ -67,9 +67,9 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// decoder reads a report without trust. It reads one element at a time. Each element
-// may have at most maxElement octets, and all elements together must be within the
-// budget.
+// decoder reads a report without trust. decoder reads one element at a time. Each
+// element may have at most maxElement octets, and all elements together must be within
+// the budget.
 type decoder struct {
 	*json.Decoder
 	ctx  context.Context
@@ -79,7 +79,7 @@ type decoder struct {
 	n    int   // number of elements read
 }
 
-// decode reads the parts that q asks for. It skips all other parts.
+// decode reads the parts that q asks for. decode skips all other parts.
 func decode(ctx context.Context, from io.Reader, q Question) (r report.Engine, err error) {
 	d := &decoder{ctx: ctx, in: &bounded{from: from}, q: q}
 	d.Decoder = json.NewDecoder(d.in)
@@ -136,7 +136,7 @@ func (d *decoder) member(name string, r *report.Engine) error {
 	return d.list(name, r)
 }
 
-// list reads one of the lists. It skips a list that q does not ask for.
+// list reads one of the lists. list skips a list that q does not ask for.
 func (d *decoder) list(name string, r *report.Engine) error {
 	part, err := report.ParseParts(name)
 	if err != nil || !d.q.Parts.Any(part) {
@@ -170,8 +170,8 @@ func memory(list []report.Counter) int {
 	return len(list) * int(reflect.TypeFor[report.Counter]().Size())
 }
 
-// elements reads a list. It charges each element to the budget before it reads the
-// next.
+// elements reads a list. elements charges each element to the budget before it reads
+// the next.
 func elements[T any](d *decoder, to *[]T, beside func(*T) int) error {
 	if err := d.open('['); err != nil {
 		return err
@@ -251,7 +251,7 @@ func (d *decoder) open(kind json.Delim) error {
 	return nil
 }
 
-// skip skips a value of any kind. It keeps no part of the value.
+// skip skips a value of any kind. skip keeps no part of the value.
 func (d *decoder) skip() error {
 	for depth := 0; ; {
 		t, err := d.token()

@@ -93,8 +93,8 @@ func own(dir string) bool {
 }
 
 // substitute returns a directory of this user to use in place of dir, because another
-// user has taken the name of dir. It returns an existing substitute, or makes one with
-// an unpredictable name.
+// user has taken the name of dir. substitute returns an existing substitute, or makes
+// one with an unpredictable name.
 func substitute(dir string) (string, error) {
 	if there := substitutes(dir); len(there) > 0 {
 		return there[0], nil
@@ -124,7 +124,7 @@ func parse(path string) (pid, adapter int, ok bool) {
 	return pid, adapter, found && err1 == nil && err2 == nil && pid > 0
 }
 
-// sweep removes a socket at which no process listens any more. It does not remove a
+// sweep removes a socket at which no process listens any more. sweep does not remove a
 // file that is no socket.
 func sweep(path string) error {
 	err := unlinkSocket(path)
@@ -134,9 +134,9 @@ func sweep(path string) error {
 	return nil
 }
 
-// unlinkSocket removes the socket at path. It removes it from a directory that it has
-// opened first. Otherwise another user could replace the directory by a link to a more
-// important one.
+// unlinkSocket removes the socket at path. unlinkSocket removes it from a directory
+// that it has opened first. Otherwise another user could replace the directory by a
+// link to a more important one.
 func unlinkSocket(path string) error {
 	dir, err := openDir(filepath.Dir(path), unix.O_PATH)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/stag-rdma/stag/offload/report"
 )
 
-// encode writes a report as JSON. It writes one element after the other, so that the
-// whole text need not be in memory. regions, unless nil, is the last list.
+// encode writes a report as JSON. encode writes one element after the other, so that
+// the whole text need not be in memory. regions, unless nil, is the last list.
 func encode(to io.Writer, e report.Engine, regions iter.Seq[report.MR]) error {
 	w := bufio.NewWriterSize(to, 64<<10)
 	head := e

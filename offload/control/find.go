@@ -135,7 +135,7 @@ func (p place) engines() (list []Endpoint, err error) {
 	return list, nil
 }
 
-// names returns the names of the sockets in the directory. It returns none if the
+// names returns the names of the sockets in the directory. names returns none if the
 // directory does not exist or this user may not read it.
 func (p place) names() (list []string) {
 	fd, err := openDir(p.dir, unix.O_RDONLY)

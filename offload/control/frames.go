@@ -89,7 +89,7 @@ type frames struct {
 	part bool // the last batch was a piece, and the next batch continues it
 }
 
-// next returns the next batch, or a piece of it. It returns io.EOF only if the stream
+// next returns the next batch, or a piece of it. next returns io.EOF only if the stream
 // ends where a batch would begin.
 func (f *frames) next() (b report.Batch, err error) {
 	memory := 0
@@ -128,7 +128,7 @@ func (f *frames) next() (b report.Batch, err error) {
 // lengths are the smallest and the largest length in octets of each kind of frame.
 var lengths = map[byte][2]uint32{framePacket: {packetHead, maxFrame}, frameStream: {2, maxStream}, frameEnd: {8, 8}}
 
-// frame reads one frame. It checks the length before it reads the rest.
+// frame reads one frame. frame checks the length before it reads the rest.
 func (f *frames) frame() (kind byte, body []byte, err error) {
 	var head [frameHead]byte
 	if _, err := io.ReadFull(f.from, head[:]); err != nil {

@@ -47,8 +47,8 @@ func (e Endpoint) check(c net.Conn) error {
 func trusted(uid int) bool { return uid == 0 || uid == os.Geteuid() }
 
 // connect connects to the socket, but not to a file that another user has put in its
-// place. It opens the socket without following a link, and then connects to the opened
-// file.
+// place. connect opens the socket without following a link, and then connects to the
+// opened file.
 func (e Endpoint) connect(ctx context.Context) (net.Conn, error) {
 	dir, err := openDir(filepath.Dir(e.Path), unix.O_PATH)
 	if err != nil {

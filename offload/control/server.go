@@ -24,16 +24,16 @@ import (
 // Source is where a server gets its answers from. Several goroutines may call it at
 // once.
 type Source interface {
-	// Report returns a snapshot of the given parts, without report.PartMRs. It ends
+	// Report returns a snapshot of the given parts, without report.PartMRs. Report ends
 	// when ctx ends. An error that wraps ErrGone means that the engine is being closed.
 	Report(ctx context.Context, parts report.Parts) (report.Engine, error)
 	// Regions yields the entries of the table one by one, because a table can have very
-	// many. It ends early when the engine is being closed.
+	// many. Regions ends early when the engine is being closed.
 	Regions(yield func(report.MR) bool)
-	// Capture calls f with the packets that engines receive and send from now on. It
-	// ends when ctx ends, when f fails, or when the engine closes, which is no error.
-	// While f runs, packets are kept if there is room. Other packets are lost and
-	// counted.
+	// Capture calls f with the packets that engines receive and send from now on.
+	// Capture ends when ctx ends, when f fails, or when the engine closes, which is no
+	// error. While f runs, packets are kept if there is room. Other packets are lost
+	// and counted.
 	Capture(ctx context.Context, filter report.Filter, f func(report.Batch) error) error
 }
 
@@ -141,8 +141,8 @@ func withPeer(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, peerKey{}, cred)
 }
 
-// allowed passes on requests of root and of the engine's own user. It refuses all other
-// callers.
+// allowed passes on requests of root and of the engine's own user. allowed refuses all
+// other callers.
 func (s *Server) allowed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		cred, _ := r.Context().Value(peerKey{}).(*unix.Ucred)

@@ -47,8 +47,8 @@ func Parse(ulpdu []byte, s *Segment) Fault {
 	return OK
 }
 
-// parseTagged is Parse for a tagged segment. It writes s field by field, because
-// building a Segment and copying it costs more than reading the header.
+// parseTagged is Parse for a tagged segment. parseTagged writes s field by field,
+// because building a Segment and copying it costs more than reading the header.
 func parseTagged(ulpdu []byte, s *Segment) Fault {
 	h, payload, ok := wire.ParseTagged(ulpdu)
 	if !ok {

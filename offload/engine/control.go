@@ -21,12 +21,12 @@ var ErrNoFlow = errors.New("no such flow")
 // is not yet known where its segments will arrive. Engines of other ports pass the segments to the first engine that
 // parks the flow.
 //
-// heard, if set, is called once, after the step in which the first segment of the flow has arrived here, kept or not.
-// It must not block.
+// heard, if set, is called once, after the step in which the first segment of the flow has arrived here, kept or
+// not. It must not block.
 //
-// Park fails with ErrNoFlow if the id is not in use. It fails with another error if this engine has a flow with the
-// same index. Remove or Forward must remove that flow first. If ctx has ended, Park does nothing. If ctx ends later,
-// Park still waits for the engine.
+// Park fails with ErrNoFlow if the id is not in use. Park fails with another error if this engine has a flow with
+// the same index. Remove or Forward must remove that flow first. If ctx has ended, Park does nothing. If ctx ends
+// later, Park still waits for the engine.
 func (e *Engine) Park(ctx context.Context, id FlowID, key bpf.FlowKey, heard func()) error {
 	var failed error
 	err := e.callThrough(ctx, func() { failed = e.startToPark(id, key, heard) })
@@ -118,8 +118,8 @@ func (e *Engine) forward(id FlowID) {
 	}
 }
 
-// Remove forgets a flow. It sends no segment to the peer. The flow was not taken over in the end, or it has ended at
-// its owner, which is another engine. The upper layer of a live connection gets err.
+// Remove forgets a flow. Remove sends no segment to the peer. The flow was not taken over in the end, or it has
+// ended at its owner, which is another engine. The upper layer of a live connection gets err.
 func (e *Engine) Remove(ctx context.Context, id FlowID, err error) error {
 	return e.call(ctx, func() { e.remove(id, err) })
 }

@@ -23,8 +23,8 @@ type Parted struct {
 // Detach takes a running connection out of this engine, without notice to the peer or
 // the upper layer. The flow stays parked here. The engine keeps its segments until
 // Forward sends them to the new owner, or Install puts the connection back. Detach
-// fails with ErrNoFlow if the flow has no connection. It fails with tcp.ErrEnded if the
-// connection has ended and its last segment has not been sent yet.
+// fails with ErrNoFlow if the flow has no connection. Detach fails with tcp.ErrEnded if
+// the connection has ended and its last segment has not been sent yet.
 //
 // If ctx has ended, Detach does nothing. If ctx ends later, Detach still waits for the
 // engine, because the connection would be lost otherwise. The caller must install the

@@ -34,9 +34,9 @@ func nextID(i int, id FlowID) FlowID {
 // ErrFlowsFull is returned by Reserve when no slot is free.
 var ErrFlowsFull = errors.New("flow table full")
 
-// Directory maps flows to the lanes whose engines own them. It also has the memory that flows may use in addition
-// to frames. All engines of an adapter share one Directory. Any goroutine may call Reserve, Move and Free, on the
-// control path. Engines call Find and ByKey, which take no lock.
+// Directory maps flows to the lanes whose engines own them. Directory also has the memory that flows may use in
+// addition to frames. All engines of an adapter share one Directory. Any goroutine may call Reserve, Move and
+// Free, on the control path. Engines call Find and ByKey, which take no lock.
 type Directory struct {
 	slots []slot
 	heads []atomic.Uint32 // for each hash of a key, the first slot of its chain: index plus 1
@@ -139,7 +139,7 @@ func (d *Directory) parks(id FlowID, lane Lane) error {
 	})
 }
 
-// change replaces the state of id. It returns ErrNoFlow if id is not in use.
+// change replaces the state of id. change returns ErrNoFlow if id is not in use.
 func (d *Directory) change(id FlowID, to func(state uint64) uint64) error {
 	if int(id.Index()) >= len(d.slots) {
 		return fmt.Errorf("flow %#x: %w", uint32(id), ErrNoFlow)
@@ -199,7 +199,7 @@ func (d *Directory) Find(id FlowID) (key bpf.FlowKey, at Lane, ok bool) {
 	return keyIn(&words), at, at != noLane
 }
 
-// ByKey returns the flow with this key and the lane that Find returns. It takes no lock. Engines need it for
+// ByKey returns the flow with this key and the lane that Find returns. ByKey takes no lock. Engines need it for
 // packets without a record that do not arrive at their owner.
 func (d *Directory) ByKey(key *bpf.FlowKey) (id FlowID, at Lane, ok bool) {
 	words := wordsOf(key)
@@ -219,8 +219,8 @@ func (d *Directory) ByKey(key *bpf.FlowKey) (id FlowID, at Lane, ok bool) {
 // searches is how often search tries again if chains change during the search.
 const searches = 4
 
-// search returns the slot with a key in a chain, as its index plus 1. It returns 0 if there is none. A change of
-// the chain during the search may lead it into another chain. search then tries again, a few times. If it still
+// search returns the slot with a key in a chain, as its index plus 1. search returns 0 if there is none. A change
+// of the chain during the search may lead it into another chain. search then tries again, a few times. If it still
 // does not find the flow of a packet, the packet is lost, and the peer sends it again.
 func (d *Directory) search(head *atomic.Uint32, words *[keyLen / 8]uint64) (place uint32) {
 	for range searches {

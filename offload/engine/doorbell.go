@@ -20,7 +20,7 @@ func newDoorbells(flows int) doorbells {
 	}
 }
 
-// ring sets the bit of flow i. It reports whether the bit was clear.
+// ring sets the bit of flow i. ring reports whether the bit was clear.
 func (d *doorbells) ring(i int) bool {
 	w, bit := i/64, uint64(1)<<(i%64)
 	if d.words[w].Or(bit)&bit != 0 {
@@ -30,7 +30,7 @@ func (d *doorbells) ring(i int) bool {
 	return true
 }
 
-// clear clears the bit of flow i. It reports whether the bit was set.
+// clear clears the bit of flow i. clear reports whether the bit was set.
 func (d *doorbells) clear(i int) bool {
 	bit := uint64(1) << (i % 64)
 	return d.words[i/64].And(^bit)&bit != 0

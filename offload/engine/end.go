@@ -10,8 +10,8 @@ import (
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
-// finish ends a flow whose connection is done. It calls Fault of the upper layer last.
-// In TIME-WAIT only a small record remains.
+// finish ends a flow whose connection is done. finish calls Fault of the upper layer
+// last. In TIME-WAIT only a small record remains.
 func (e *Engine) finish(f *flow, err error) {
 	linger, lingers := f.conn.TimeWait()
 	stats := f.conn.Stats()
@@ -48,8 +48,8 @@ func (e *Engine) serveTimeWait(f *flow) {
 }
 
 // OldestTimeWait returns when the flow in TIME-WAIT with the shortest time left would
-// end. It returns clock.Never if there is none. Callers use it to choose the engine for
-// ShortenTimeWait.
+// end. OldestTimeWait returns clock.Never if there is none. Callers use it to choose
+// the engine for ShortenTimeWait.
 func (e *Engine) OldestTimeWait(ctx context.Context) (at clock.Instant, err error) {
 	at = clock.Never
 	err = e.call(ctx, func() {
@@ -72,9 +72,9 @@ func (e *Engine) oldestTimeWait() (oldest *flow) {
 	return oldest
 }
 
-// ShortenTimeWait ends the flow in TIME-WAIT that has the shortest time left. It
-// reports whether there was one. The id is free when Ended has been called with Gone,
-// and the caller of Reserve has freed it.
+// ShortenTimeWait ends the flow in TIME-WAIT that has the shortest time left.
+// ShortenTimeWait reports whether there was one. The id is free when Ended has been
+// called with Gone, and the caller of Reserve has freed it.
 //
 // Departs from RFC 9293 §3.6.1, as Linux does beyond tcp_max_tw_buckets. Callers use
 // it when there is no room for another flow. Otherwise a peer that makes its
@@ -92,9 +92,9 @@ func (e *Engine) ShortenTimeWait(ctx context.Context) (found bool, err error) {
 	return found && err == nil, err
 }
 
-// forget removes a flow from every table of this engine. It reports whether the flow's
-// doorbell had rung. The code that reserved the flow's id frees the id, after the flow
-// entry is gone.
+// forget removes a flow from every table of this engine. forget reports whether the
+// flow's doorbell had rung. The code that reserved the flow's id frees the id, after
+// the flow entry is gone.
 func (e *Engine) forget(f *flow) (rung bool) {
 	e.unpark(f)
 	e.timers.set(f, clock.Never)

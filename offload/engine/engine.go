@@ -43,7 +43,7 @@ type Config struct {
 	// table.
 	Table *tpt.Table
 
-	// Ended is called for flows that have ended, in the order of their ends. It runs
+	// Ended is called for flows that have ended, in the order of their ends. Ended runs
 	// between steps, on the goroutine that stepped, while no other goroutine can step.
 	// It must not block. nil means no call.
 	Ended func(End)
@@ -63,7 +63,8 @@ type End struct {
 	// Gone says that the flow no longer needs its 4-tuple: at once, or when TIME-WAIT
 	// is over. A flow that closes actively ends twice, the first time with Gone false.
 	Gone bool
-	// Stats has the connection's counters. It is set the first time that the flow ends.
+	// Stats has the connection's counters. Stats is set the first time that the flow
+	// ends.
 	Stats tcp.Stats
 }
 
@@ -119,9 +120,9 @@ type Engine struct {
 }
 
 const (
-	// batchLen is the largest number of frames that a step receives. It is small enough
-	// for acknowledgements to be sent in time, and large enough to spread the cost of a
-	// step.
+	// batchLen is the largest number of frames that a step receives. batchLen is small
+	// enough for acknowledgements to be sent in time, and large enough to spread the
+	// cost of a step.
 	batchLen = 128
 
 	// leastFrames is the smallest number of receive frames of a queue.
@@ -136,17 +137,17 @@ const (
 	// nothing else happens.
 	retryAfter = 200 * time.Microsecond
 
-	// retryMost is the upper limit of that time. Each step that moved nothing doubles
-	// the time, for at most vainMost steps. Frames of silent peers come back only by an
-	// arrival, which ends a sleep.
+	// retryMost is the upper limit of the time before a retry. The time starts at
+	// retryAfter. Each step that moved nothing doubles it, for at most vainMost steps.
+	// Frames of silent peers come back only by an arrival, which ends a sleep.
 	retryMost = 10 * time.Millisecond
 	vainMost  = 6
 
-	// roomAfter is the same time while the transmit ring has no room. It is shorter
-	// than the link needs for the packets in the ring.
+	// roomAfter is the time before a retry while the transmit ring has no room. The link
+	// needs longer than roomAfter for the packets in the ring.
 	roomAfter = 50 * time.Microsecond
 
-	// stalledRetry is the same time while the link is down.
+	// stalledRetry is the time before a retry while the link is down.
 	stalledRetry = 5 * time.Millisecond
 )
 
@@ -196,9 +197,9 @@ func (e *Engine) Queue() uint16 { return e.queue }
 // Lane returns the number of this engine in its adapter.
 func (e *Engine) Lane() port.Lane { return e.lane }
 
-// Step moves every octet that can move at time now. It returns when it must run next,
-// or clock.Never if only an event requires it. It never blocks, allocates or locks. The
-// caller must hold the token.
+// Step moves every octet that can move at time now. Step returns when it must run next,
+// or clock.Never if only an event requires it. Step never blocks, allocates or locks.
+// The caller must hold the token.
 func (e *Engine) Step(now clock.Instant) (next clock.Instant) {
 	e.now, e.worked = now, false
 	e.tx.room = 0 // tx.room is read when it is first needed
@@ -242,9 +243,9 @@ func (e *Engine) Step(now clock.Instant) (next clock.Instant) {
 }
 
 // drainBeforeTimers reads the receive ring before a due timer may fire, because the
-// frame that the timer waits for may already be there. It reads no more frames than the
-// pool has, because a step fills no frame twice. A flood therefore delays timers by at
-// most one ring.
+// frame that the timer waits for may already be there. drainBeforeTimers reads no more
+// frames than the pool has, because a step fills no frame twice. A flood therefore
+// delays timers by at most one ring.
 func (e *Engine) drainBeforeTimers(now clock.Instant) {
 	begin := e.count.RxPackets
 	for e.timers.next().Due(now) && e.count.RxPackets-begin < uint64(e.limits.RxFrames) {

@@ -9,9 +9,9 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// flow is one connection at one engine. It is parked while it is being taken over, live
-// while it has a connection, and then perhaps in TIME-WAIT. It implements tcp.Memory
-// and tcp.Output for its connection. The token's holder owns it.
+// flow is one connection at one engine. flow is parked while it is being taken over,
+// live while it has a connection, and then perhaps in TIME-WAIT. flow implements
+// tcp.Memory and tcp.Output for its connection. The token's holder owns it.
 type flow struct {
 	e   *Engine
 	id  FlowID
@@ -58,8 +58,8 @@ func (e *Engine) opened(n int) {
 	e.frames.divide(e.open)
 }
 
-// Take implements tcp.Memory. It takes one transmit frame for payload in the flow's
-// turn only, within the flow's share of the pool. It leaves the frames that are
+// Take implements tcp.Memory. Take takes one transmit frame for payload in the flow's
+// turn only, within the flow's share of the pool. Take leaves the frames that are
 // reserved for acknowledgements.
 func (f *flow) Take() (port.Frame, bool) {
 	e := f.e

@@ -6,12 +6,12 @@ import (
 	"github.com/stag-rdma/stag/offload/port"
 )
 
-// frames counts the frames that the connections of one engine hold. It decides how many
-// one flow may hold. Each lane has a pool of its own. A flow may hold receive frames of
-// any pool, because a segment arrives at the queue that the NIC chooses. Every engine
-// therefore counts the frames of its pool that its own connections and those of other
-// engines hold. The holder of the engine's token owns all fields except the two counts
-// at the end.
+// frames counts the frames that the connections of one engine hold. frames decides how
+// many one flow may hold. Each lane has a pool of its own. A flow may hold receive
+// frames of any pool, because a segment arrives at the queue that the NIC chooses.
+// Every engine therefore counts the frames of its pool that its own connections and
+// those of other engines hold. The holder of the engine's token owns all fields except
+// the two counts at the end.
 type frames struct {
 	port   port.Port
 	limits port.Limits
@@ -137,8 +137,8 @@ func (p *frames) txShare() int {
 	return max(share, 1)
 }
 
-// stock takes frames from the port until more than above transmit frames are spare. It
-// reports whether it could.
+// stock takes frames from the port until more than above transmit frames are spare.
+// stock reports whether it could.
 func (p *frames) stock(above int) bool {
 	if len(p.spare) <= above {
 		n := len(p.spare)

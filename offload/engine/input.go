@@ -172,7 +172,8 @@ func (e *Engine) segment(f *flow, b []byte, fr port.Frame) {
 }
 
 // unsummedAfter is how long a peer may send only segments whose checksum has not been
-// computed. It is shorter than the time after which Linux sends a segment again.
+// computed. unsummedAfter is shorter than the time after which Linux sends a segment
+// again.
 const unsummedAfter = 100 * time.Millisecond
 
 // refusePartial ends f if its peer has sent only such segments for some time. Otherwise

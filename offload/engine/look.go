@@ -7,8 +7,8 @@ import (
 	"github.com/stag-rdma/stag/offload/tcp"
 )
 
-// lookAtMost is how many flows are read between two steps. It is small enough not to
-// delay packets noticeably.
+// lookAtMost is how many flows are read between two steps. lookAtMost is small enough
+// not to delay packets noticeably.
 const lookAtMost = 256
 
 // Glance is the state of an engine at one moment.
@@ -18,7 +18,7 @@ type Glance struct {
 	TCP      tcp.Stats // counters of connections since the engine was made: those that have ended and those that were read
 }
 
-// Look reads the state of the engine. It first calls first, if set, which may read
+// Look reads the state of the engine. Look first calls first, if set, which may read
 // everything that belongs to the queue's goroutine. Then it calls fn for each flow that
 // has a connection here, with the index in ids and the connection. All calls run
 // between two steps, a few flows at a time, so that other work continues meanwhile. fn
@@ -46,7 +46,7 @@ func (e *Engine) Look(ctx context.Context, ids []FlowID, first func(), fn func(i
 	return g, nil
 }
 
-// between is call for callers that only read. It also works on an engine that has
+// between is call for callers that only read. between also works on an engine that has
 // stopped, for example because its interface is gone.
 func (e *Engine) between(ctx context.Context, fn func()) error {
 	err := e.call(ctx, fn)

@@ -47,8 +47,8 @@ func (r *passRing) init(n int) {
 	}
 }
 
-// give puts f into the ring, or returns false if the ring is full. It tries again only
-// when another giver has just succeeded.
+// give puts f into the ring, or returns false if the ring is full. give tries again
+// only when another giver has just succeeded.
 func (r *passRing) give(f port.Frame) bool {
 	for {
 		at := r.tail.Load()
@@ -66,7 +66,7 @@ func (r *passRing) give(f port.Frame) bool {
 	}
 }
 
-// take removes and returns the oldest frame. It returns false if the ring is empty.
+// take removes and returns the oldest frame. take returns false if the ring is empty.
 func (r *passRing) take() (port.Frame, bool) {
 	s := &r.slots[r.head&uint64(len(r.slots)-1)]
 	if s.turn.Load() != r.head+1 {

@@ -32,8 +32,8 @@ func (f *flow) Send(h *wire.TCPFields, fr port.Frame, off, n int) bool {
 	return true
 }
 
-// SendCopy implements tcp.Output. It copies the payload into a frame that lasts until
-// the packet has been sent.
+// SendCopy implements tcp.Output. SendCopy copies the payload into a frame that lasts
+// until the packet has been sent.
 func (f *flow) SendCopy(h *wire.TCPFields, payload []byte) bool {
 	e := f.e
 	if !e.hasRoom() {

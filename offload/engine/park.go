@@ -42,8 +42,8 @@ func (e *Engine) unpark(f *flow) {
 	f.parked = nil
 }
 
-// takeNews returns the heard functions of flows whose first segment has arrived. It may
-// allocate, because it is rare. The functions run without the token.
+// takeNews returns the heard functions of flows whose first segment has arrived.
+// takeNews may allocate, because it is rare. The functions run without the token.
 func (e *Engine) takeNews() (heard []func()) {
 	for f := e.news; f != nil; f = e.news {
 		heard = append(heard, f.heard)

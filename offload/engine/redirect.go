@@ -13,12 +13,12 @@ type Heading struct {
 	MTU      uint16   // MTU of the interface in octets; 0: not known
 }
 
-// redirectAtMost is how many flows are redirected between two steps. It is small enough
-// not to delay packets noticeably.
+// redirectAtMost is how many flows are redirected between two steps. redirectAtMost is
+// small enough not to delay packets noticeably.
 const redirectAtMost = 256
 
 // Redirect gives flows of this engine new MAC addresses, and a new limit for the size
-// of their segments. It skips flows that have ended. Redirects of one caller take
+// of their segments. Redirect skips flows that have ended. Redirects of one caller take
 // effect in their order. If ctx ends first, some may still take effect later.
 func (e *Engine) Redirect(ctx context.Context, list []Heading) error {
 	for len(list) > 0 {

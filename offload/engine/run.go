@@ -21,9 +21,10 @@ type rest struct {
 	moved  uint64        // packets moved when streams was last called; only Run uses it
 }
 
-// Progress runs commands and one step at time now. It returns when the engine must run
-// next. ok is false if another goroutine holds the token. That goroutine then does the
-// work. Run calls the same code in a loop. A goroutine that posts or polls calls Visit.
+// Progress runs commands and one step at time now. Progress returns when the engine
+// must run next. ok is false if another goroutine holds the token. That goroutine then
+// does the work. Run calls the same code in a loop. A goroutine that posts or polls
+// calls Visit.
 func (e *Engine) Progress(now clock.Instant) (next clock.Instant, ok bool) {
 	return e.turn(now, true)
 }
@@ -88,7 +89,7 @@ func (e *Engine) after() {
 //
 // When Run returns, every flow has ended with stream.ErrPort and, if ctx has a cause of
 // its own, that cause. The engine cannot run again. Run returns the error of the port.
-// It returns nil if ctx has ended.
+// Run returns nil if ctx has ended.
 func (e *Engine) Run(ctx context.Context) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -211,8 +212,8 @@ func (e *Engine) getUp() {
 	e.token.Store(false)
 }
 
-// acquire takes the token. It may spin, because a holder keeps the token only for a
-// short time.
+// acquire takes the token. acquire may spin, because a holder keeps the token only for
+// a short time.
 func (e *Engine) acquire() {
 	for !e.token.CompareAndSwap(false, true) {
 		runtime.Gosched()

@@ -45,7 +45,7 @@ func (s *slabs) at(id uint32) []byte {
 	return s.mem[end-tcp.SlabLen : end : end]
 }
 
-// take lends a slab. It returns 0 if there is none.
+// take lends a slab. take returns 0 if there is none.
 func (s *slabs) take() (id uint32) {
 	for {
 		top := s.top.Load()

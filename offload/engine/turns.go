@@ -76,7 +76,7 @@ func (l *flight) look(now clock.Instant, lent int, waiting bool) {
 func (e *Engine) mayLend() bool { return (e.open == 1 || e.frames.lent < e.flight.most) && e.roomy() }
 
 // allowance returns how many frames a flow may fill that is served out of turn because
-// of an event. It returns 0 while other flows wait.
+// of an event. allowance returns 0 while other flows wait.
 func (e *Engine) allowance() int {
 	if e.line.n != 0 || len(e.retry) != 0 || !e.mayLend() {
 		return 0

@@ -18,7 +18,7 @@ const (
 )
 
 // Window is the largest receive window in octets of a connection that Announce has
-// prepared. It is as large as the default of tcp.Config.RcvBuf.
+// prepared. Window is as large as the default of tcp.Config.RcvBuf.
 const Window = 16 << 20
 
 // Announce makes a socket announce an MSS of at most mss to its peers, and a window
@@ -40,8 +40,8 @@ func Announce(c syscall.RawConn, mss int) error {
 }
 
 // scaleUp gives the socket a receive buffer from which the kernel derives a scale for
-// Window. It sets no buffer if the namespace's default leads to that scale. While the
-// kernel has the connection, a buffer that was set no longer grows with the path.
+// Window. scaleUp sets no buffer if the namespace's default leads to that scale. While
+// the kernel has the connection, a buffer that was set no longer grows with the path.
 func scaleUp(fd int) error {
 	// A window of 65535 units reaches Window if the kernel's largest buffer is half of
 	// Window, because the unit is a power of two.

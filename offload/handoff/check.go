@@ -31,8 +31,8 @@ func (s *Socket) checkKind() error {
 	return nil
 }
 
-// check is step 1. It returns an error if the connection cannot be moved. It changes
-// nothing.
+// check is step 1. check returns an error if the connection cannot be moved. check
+// changes nothing.
 func (s *Socket) check() error {
 	if s.fd < 0 {
 		return ErrClosed
@@ -86,7 +86,8 @@ func (s *Socket) checkSegments(info tcpInfo) error {
 	return nil
 }
 
-// poll returns which of the events, POLLERR and POLLHUP are pending. It does not wait.
+// poll returns which of the events, POLLERR and POLLHUP are pending. poll does not
+// wait.
 func (s *Socket) poll(events int16) (int16, error) {
 	for {
 		fds := []unix.PollFd{{Fd: int32(s.fd), Events: events}}

@@ -53,7 +53,8 @@ func (s *Socket) checkSignature() error {
 	return nil
 }
 
-// diagnose asks the kernel about the socket. It returns the attributes of the answer.
+// diagnose asks the kernel about the socket. diagnose returns the attributes of the
+// answer.
 func (s *Socket) diagnose() ([]byte, error) {
 	cookie, err := unix.GetsockoptUint64(s.fd, unix.SOL_SOCKET, unix.SO_COOKIE)
 	if err != nil {
@@ -74,7 +75,7 @@ func (s *Socket) diagnose() ([]byte, error) {
 }
 
 // Diagnosis is a netlink socket that asks the kernel about the sockets of one network
-// namespace. It is safe for concurrent use.
+// namespace. A Diagnosis is safe for concurrent use.
 type Diagnosis struct {
 	space uint64 // cookie of the namespace
 
@@ -110,7 +111,7 @@ func (d *Diagnosis) Close() error {
 	return unix.Close(fd)
 }
 
-// ask sends one request. It returns the attributes of the answer.
+// ask sends one request. ask returns the attributes of the answer.
 func (d *Diagnosis) ask(question []byte) ([]byte, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -239,7 +240,7 @@ func (s *Socket) diagnosisThere() (d *Diagnosis, err error) {
 	return d, err
 }
 
-// receive calls recv. It repeats the call if a signal interrupts it.
+// receive calls recv. receive repeats the call if a signal interrupts it.
 func receive(fd int, b []byte, flags int) (int, error) {
 	for {
 		n, _, err := unix.Recvfrom(fd, b, flags)

@@ -13,11 +13,11 @@ import (
 )
 
 // Placeholder keeps a connection's 4-tuple in the kernel while an engine runs the
-// connection. It is an ESTABLISHED socket with empty queues and no timers, always in
-// repair mode. Segments of the tuple reach it only while the XDP program is attached
-// but does not run, as on a veth interface that is just coming up. The placeholder
-// drops these segments, because an answer could acknowledge octets that the engine has
-// not received. A Placeholder is safe for concurrent use.
+// connection. A Placeholder is an ESTABLISHED socket with empty queues and no timers,
+// always in repair mode. Segments of the tuple reach it only while the XDP program is
+// attached but does not run, as on a veth interface that is just coming up. The
+// placeholder drops these segments, because an answer could acknowledge octets that the
+// engine has not received. A Placeholder is safe for concurrent use.
 type Placeholder struct {
 	tuple Tuple
 	ip    IP
@@ -118,7 +118,7 @@ func (s *Socket) placeholder(state tcp.State) (*Placeholder, error) {
 	return p, nil
 }
 
-// rebuild disconnects the socket, which discards the queues. It then connects the
+// rebuild disconnects the socket, which discards the queues. rebuild then connects the
 // socket again in repair mode. The kernel sends nothing in either case.
 func (s *Socket) rebuild(fd int, state tcp.State) error {
 	if err := disconnect(fd); err != nil {
@@ -172,7 +172,7 @@ func refuseAll(fd int) error {
 		&unix.SockFprog{Len: uint16(len(none)), Filter: &none[0]})
 }
 
-// verify checks that the socket is a placeholder. It returns how many segments the
+// verify checks that the socket is a placeholder. verify returns how many segments the
 // socket has dropped. With no queue selected, the kernel refuses a write to the socket.
 func (s *Socket) verify(fd int, state tcp.State) (drops uint32, err error) {
 	info, err := getTCPInfo(fd)

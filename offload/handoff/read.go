@@ -167,7 +167,8 @@ func (s *Socket) readSent(st *tcp.State) error {
 	return nil
 }
 
-// queueSeq selects a queue. It returns the sequence number behind the end of the queue.
+// queueSeq selects a queue. queueSeq returns the sequence number behind the end of the
+// queue.
 func (s *Socket) queueSeq(queue int) (seq.Num, error) {
 	if err := unix.SetsockoptInt(s.fd, unix.SOL_TCP, unix.TCP_REPAIR_QUEUE, queue); err != nil {
 		return 0, fmt.Errorf("select queue %d: %w", queue, err)
@@ -202,8 +203,8 @@ func (s *Socket) readWindows(st *tcp.State) error {
 	return nil
 }
 
-// readClock reads the local timestamp clock. It reads the instant first and sets the
-// lowest bit, which the kernel uses as a flag. Both can only move the engine's
+// readClock reads the local timestamp clock. readClock reads the instant first and sets
+// the lowest bit, which the kernel uses as a flag. Both can only move the engine's
 // timestamps ahead of the kernel's last one, never behind (RFC 7323 §5.3).
 func (s *Socket) readClock(st *tcp.State) error {
 	st.At = clock.Now()

@@ -147,8 +147,8 @@ func (s *Socket) stopTimers() error {
 	return unix.SetsockoptInt(s.fd, unix.SOL_TCP, unix.TCP_USER_TIMEOUT, 0)
 }
 
-// leaveRepair returns the connection to the kernel. It suppresses the window probe that
-// the kernel normally sends at the end of repair mode.
+// leaveRepair returns the connection to the kernel. leaveRepair suppresses the window
+// probe that the kernel normally sends at the end of repair mode.
 func (s *Socket) leaveRepair() error {
 	err := unix.SetsockoptInt(s.fd, unix.SOL_TCP, unix.TCP_REPAIR, unix.TCP_REPAIR_OFF_NO_WP)
 	if err != nil {
@@ -157,7 +157,7 @@ func (s *Socket) leaveRepair() error {
 	return s.restore()
 }
 
-// restore sets the settings that enterRepair has saved. It also sets SO_REUSEADDR
+// restore sets the settings that enterRepair has saved. restore also sets SO_REUSEADDR
 // again, because repair mode clears it.
 func (s *Socket) restore() error {
 	for _, o := range s.savedOptions() {

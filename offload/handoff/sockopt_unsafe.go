@@ -44,8 +44,8 @@ func getTCPInfo(fd int) (tcpInfo, error) {
 // name for them.
 const ecnModeAt = unsafe.Offsetof(unix.TCPInfo{}.Received_ce_bytes) + 4
 
-// repairWindow is struct tcp_repair_window. It contains sequence numbers, and scaled
-// windows in octets.
+// repairWindow is struct tcp_repair_window. repairWindow contains sequence numbers, and
+// scaled windows in octets.
 type repairWindow struct {
 	sndWL1, sndWnd, maxWindow, rcvWnd, rcvWup uint32
 }
@@ -75,8 +75,8 @@ func getDrops(fd int) (uint32, error) {
 	return info[unix.SK_MEMINFO_DROPS], nil
 }
 
-// optionLen reads a socket option of up to 256 octets. It returns the length of the
-// value.
+// optionLen reads a socket option of up to 256 octets. optionLen returns the length of
+// the value.
 func optionLen(fd, level, name int) (int, error) {
 	var buf [256]byte
 	size := uint32(len(buf))

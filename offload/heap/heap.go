@@ -17,7 +17,7 @@ const PageSize = 4096
 // ErrFull is returned when the heap has no free part of the requested size.
 var ErrFull = errors.New("the region heap is full")
 
-// Heap hands out parts of one mapping outside of the Go heap. It uses the first free
+// Heap hands out parts of one mapping outside of the Go heap. Heap uses the first free
 // part that is large enough. The mapping outlives Close while a part is handed out,
 // because an application that still reads received octets must not crash when its
 // adapter is closed. A Heap is safe for concurrent use.

@@ -30,8 +30,8 @@ type Offer struct {
 	// needs revision 2. A responder ignores this field and follows the Request.
 	PeerToPeer bool
 
-	// Private is private data for the peer's application. It has at most 508 octets, or
-	// 512 with revision 1. Some peers accept less (siw and cxgb4: 252).
+	// Private is private data for the peer's application. Private has at most 508
+	// octets, or 512 with revision 1. Some peers accept less (siw and cxgb4: 252).
 	Private []byte
 }
 
@@ -50,7 +50,7 @@ func (o Offer) check() error {
 	return errors.Join(complaints...)
 }
 
-// RTR is the first message of the initiator of a peer-to-peer connection. It lets the
+// RTR is the first message of the initiator of a peer-to-peer connection. RTR lets the
 // responder begin (RFC 6581 §9).
 type RTR uint8
 

@@ -13,8 +13,8 @@ const minULPDU = wire.TaggedLen
 // one segment, the second an FPDU within a jumbo frame, and the third any FPDU.
 var sizes = [...]int{2048, 16384, wire.MaxFPDULen}
 
-// assembly collects the octets of an FPDU in one buffer as they arrive. It leaves the
-// Markers out. An assembly has no buffer until it needs one.
+// assembly collects the octets of an FPDU in one buffer as they arrive. assembly leaves
+// the Markers out. An assembly has no buffer until it needs one.
 type assembly struct {
 	crcOn, markersOn bool
 
@@ -37,13 +37,13 @@ func (a *assembly) empty() bool { return a.taken == 0 }
 
 func (a *assembly) whole() bool { return a.need != 0 && a.have == a.need }
 
-// reset prepares for the next FPDU. It keeps badMarker, because a bad Marker is a
+// reset prepares for the next FPDU. reset keeps badMarker, because a bad Marker is a
 // permanent fault that no FPDU follows.
 func (a *assembly) reset() {
 	a.have, a.need, a.crc, a.taken, a.begun = 0, 0, 0, 0, 0
 }
 
-// take moves the octets of b that belong to the FPDU. It returns their number.
+// take moves the octets of b that belong to the FPDU. take returns their number.
 func (a *assembly) take(b []byte) int {
 	before := len(b)
 	for len(b) > 0 && !a.whole() && !a.short {
@@ -56,7 +56,7 @@ func (a *assembly) take(b []byte) int {
 	return before - len(b)
 }
 
-// takeMarker moves octets of a Marker. It returns their number.
+// takeMarker moves octets of a Marker. takeMarker returns their number.
 func (a *assembly) takeMarker(b []byte) int {
 	n := copy(a.marker[a.phase:], b)
 	a.sum(b[:n])
@@ -77,8 +77,9 @@ func (a *assembly) takeMarker(b []byte) int {
 	return n
 }
 
-// takePlain moves octets outside Markers. It stops at the next Marker, at the end of
-// the length field or at the end of the FPDU. It returns the number of octets.
+// takePlain moves octets outside Markers. takePlain stops at the next Marker, at the
+// end of the length field or at the end of the FPDU. takePlain returns the number of
+// octets.
 func (a *assembly) takePlain(b []byte) int {
 	until := a.need
 	if a.need == 0 {

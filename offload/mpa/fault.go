@@ -29,7 +29,7 @@ var faults = [...]struct {
 	BadLength: {"FPDU too short", CodeMarker},
 }
 
-// Code returns the error code on the wire. It returns 0 for OK.
+// Code returns the error code on the wire. Code returns 0 for OK.
 func (f Fault) Code() uint8 { return faults[f].code }
 
 func (f Fault) String() string { return faults[f].name }

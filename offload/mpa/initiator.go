@@ -91,7 +91,8 @@ func (o Offer) settle(a *Agreed, reply wire.MPAEnhancedFields) (err error) {
 	return nil
 }
 
-// chooseRTR chooses an RTR message that both ends accept. It prefers a Write to a Read.
+// chooseRTR chooses an RTR message that both ends accept. chooseRTR prefers a Write to
+// a Read.
 func (o Offer) chooseRTR(reply wire.MPAEnhancedFields) (RTR, error) {
 	switch {
 	case !o.PeerToPeer && !reply.PeerToPeer:

@@ -66,7 +66,7 @@ func (r Request) chooseRTR() RTR {
 	return RTRWrite
 }
 
-// Accept returns the Reply that accepts the Request, and the agreement. It checks
+// Accept returns the Reply that accepts the Request, and the agreement. Accept checks
 // Revision and PeerToPeer of the Offer, but takes both values from the Request. The
 // error describes every fault of the Offer. After an error the caller can still call
 // Reject.
@@ -95,9 +95,9 @@ func (r Request) Accept(o Offer) (reply []byte, a Agreed, err error) {
 	return reply, a, nil
 }
 
-// settle decides the depths and the RTR message. It returns the Enhanced block of the
-// Reply (RFC 6581 §9.1, §9.2). If the initiator does not negotiate a depth, the Reply
-// does not negotiate that depth either. The responder then keeps the depth of its
+// settle decides the depths and the RTR message. settle returns the Enhanced block of
+// the Reply (RFC 6581 §9.1, §9.2). If the initiator does not negotiate a depth, the
+// Reply does not negotiate that depth either. The responder then keeps the depth of its
 // Offer.
 func (r Request) settle(a *Agreed) *wire.MPAEnhancedFields {
 	if a.RTR = r.chooseRTR(); a.RTR == RTRRead {

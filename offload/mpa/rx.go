@@ -41,7 +41,7 @@ func NewDeframer(crc, markers bool) *Deframer {
 //
 // A Fault is permanent: the framing of the stream is lost.
 //
-// Next allocates if it must assemble an FPDU that is longer than every one before. It
+// Next allocates if it must assemble an FPDU that is longer than every one before. Next
 // allocates at most once for each of the assembly's sizes in a connection's life.
 func (d *Deframer) Next(s stream.Stream) (ulpdu []byte, f Fault) {
 	if d.fault != OK {
@@ -77,8 +77,8 @@ func (d *Deframer) Partial(stream.Stream) bool {
 	return !d.assembly.empty() && !d.assembly.whole()
 }
 
-// inPlace looks for a whole FPDU in the first view. It returns nil and OK if there is
-// none.
+// inPlace looks for a whole FPDU in the first view. inPlace returns nil and OK if there
+// is none.
 func (d *Deframer) inPlace(s stream.Stream) ([]byte, Fault) {
 	if s.Views(d.views[:1]) == 0 || len(d.views[0]) < wire.FPDUHeadLen {
 		return nil, OK

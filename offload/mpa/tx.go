@@ -28,7 +28,7 @@ type Framer struct {
 func NewFramer(crc, markers bool) *Framer { return &Framer{crc: crc, markers: markers} }
 
 // MaxULPDU returns the length of the longest ULPDU whose FPDU fits into maxEmit octets,
-// wherever Markers fall (MULPDU, RFC 5044 §4.5 and appendix A). It returns 0 if
+// wherever Markers fall (MULPDU, RFC 5044 §4.5 and appendix A). MaxULPDU returns 0 if
 // nothing fits.
 //
 // RFC 5044 §4.5 never goes below 128 octets. MaxULPDU departs from that rule: if 128
@@ -91,7 +91,7 @@ func (f *Framer) untilMarker() int {
 	return wire.MarkerSpacing - f.phase
 }
 
-// mark moves the parts of the FPDU forward to their places. It writes the Markers
+// mark moves the parts of the FPDU forward to their places. mark writes the Markers
 // between the parts.
 func (f *Framer) mark() {
 	dst, src := f.fpdu, f.plain

@@ -48,7 +48,7 @@ type Config struct {
 	Engine engine.Config
 
 	// Carrier is called when the port loses its carrier and when it gets the carrier
-	// back. It must not block. nil means no call.
+	// back. Carrier must not block. nil means no call.
 	Carrier func(up bool)
 
 	// Diverted is called with flows whose packets the kernel would now send another
@@ -71,7 +71,7 @@ type Config struct {
 // defaultFlows is the default of MaxFlows.
 const defaultFlows = 4096
 
-// fill sets the defaults of c. It returns one error with every invalid field in it.
+// fill sets the defaults of c. fill returns one error with every invalid field in it.
 func (c Config) fill() (Config, error) {
 	var errs []error
 	if c.Link == "" {

@@ -14,7 +14,7 @@ import (
 	"github.com/stag-rdma/stag/offload/visits"
 )
 
-// Flow is a connection that was taken over. It is safe for concurrent use.
+// Flow is a connection that was taken over. A Flow is safe for concurrent use.
 type Flow struct {
 	nic       *NIC
 	id        engine.FlowID
@@ -61,16 +61,16 @@ func (f *Flow) Inherited() Inherited { return f.inherited }
 // Placeholder returns the kernel socket that holds the flow's 4-tuple.
 func (f *Flow) Placeholder() *handoff.Placeholder { return f.hold }
 
-// Way returns how the flow's packets leave the host. It returns the zero Way if the
+// Way returns how the flow's packets leave the host. Way returns the zero Way if the
 // flow has ended.
 func (f *Flow) Way() Way { return f.nic.hops.wayOf(f) }
 
 // Ring tells the flow's upper layer that it may have data to transmit.
 func (f *Flow) Ring() { f.Engine().Ring(f.id) }
 
-// RingSilently rings without waking the engine that owns the flow. It returns that
-// engine, and the caller must visit it next. If the flow moves meanwhile, the engine
-// that is visited passes the doorbell on.
+// RingSilently rings without waking the engine that owns the flow. RingSilently returns
+// that engine, and the caller must visit it next. If the flow moves meanwhile, the
+// engine that is visited passes the doorbell on.
 func (f *Flow) RingSilently() visits.Runner {
 	e := f.Engine()
 	e.RingSilently(f.id)
@@ -83,7 +83,7 @@ func (f *Flow) Runner() visits.Runner { return f.Engine() }
 // Done is closed when the connection has ended and the upper layer has been notified.
 func (f *Flow) Done() <-chan struct{} { return f.done }
 
-// Err returns the error that ended the connection. It returns nil after an orderly
+// Err returns the error that ended the connection. Err returns nil after an orderly
 // close. The result is valid after Done is closed.
 func (f *Flow) Err() error {
 	select {
@@ -94,8 +94,8 @@ func (f *Flow) Err() error {
 	}
 }
 
-// Info returns the state of the flow's connection. It fails with engine.ErrNoFlow when
-// the connection has ended.
+// Info returns the state of the flow's connection. Info fails with engine.ErrNoFlow
+// when the connection has ended.
 func (f *Flow) Info(ctx context.Context) (tcp.Info, error) {
 	var info tcp.Info
 	err := f.inspect(ctx, func(c *tcp.Conn) { info = c.Info() })
@@ -135,8 +135,8 @@ func (f *Flow) Final() tcp.Stats {
 	return *f.final
 }
 
-// Close sends a FIN behind all emitted octets. It waits until both directions are
-// closed, but not for TIME-WAIT. It returns the error that ended the connection.
+// Close sends a FIN behind all emitted octets. Close waits until both directions are
+// closed, but not for TIME-WAIT. Close returns the error that ended the connection.
 func (f *Flow) Close(ctx context.Context) error {
 	err := f.inspect(ctx, func(c *tcp.Conn) { c.CloseWrite() })
 	if err != nil && !hasEnded(err) {

@@ -92,9 +92,9 @@ func newHops(net network, link loader.Link, log *slog.Logger, diverted func([]*F
 	return h
 }
 
-// enter finds the way of the connection that f will be. It waits until the way's next
-// hop is known, until ctx ends, or for loader.ResolveWait at most. When enter returns
-// nil, f has the way until leave.
+// enter finds the way of the connection that f will be. enter waits until the way's
+// next hop is known, until ctx ends, or for loader.ResolveWait at most. When enter
+// returns nil, f has the way until leave.
 func (h *hops) enter(ctx context.Context, f *Flow, q loader.Query) error {
 	h.mu.Lock()
 	w := h.ways[q]

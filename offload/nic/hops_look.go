@@ -55,7 +55,7 @@ func (h *hops) lookAgain(ctx context.Context) {
 	}
 }
 
-// lookAt looks a way up again. It logs changes and reports diverted flows.
+// lookAt looks a way up again. lookAt logs changes and reports diverted flows.
 func (h *hops) lookAt(w *way) {
 	before := h.nextHop(w)
 	err := h.look(w, true)
@@ -95,8 +95,8 @@ func (h *hops) state(w *way) state {
 	return s
 }
 
-// nextHop returns the address of the next hop of w. It returns the zero Addr if w never
-// had a next hop.
+// nextHop returns the address of the next hop of w. nextHop returns the zero Addr if w
+// never had a next hop.
 func (h *hops) nextHop(w *way) netip.Addr {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -151,9 +151,9 @@ func (h *hops) look(w *way, again bool) error {
 	return h.keep(p)
 }
 
-// answer stores the kernel's answer for a way. It returns a next hop that the kernel
-// may forget. A way that is lost, or leads elsewhere, keeps its next hop. The caller
-// holds asking.
+// answer stores the kernel's answer for a way. answer returns a next hop that the
+// kernel may forget. A way that is lost, or leads elsewhere, keeps its next hop. The
+// caller holds asking.
 func (h *hops) answer(w *way, r loader.Route, err error) (unused *hop) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -248,7 +248,7 @@ func (h *hops) refresh(ctx context.Context) {
 	}
 }
 
-// route asks the kernel for a route. It returns an error for a route through another
+// route asks the kernel for a route. route returns an error for a route through another
 // interface or to this host.
 func (h *hops) route(q loader.Query) (loader.Route, error) {
 	r, err := h.net.Next(q)

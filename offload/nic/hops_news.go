@@ -101,7 +101,7 @@ func (h *hops) tellAll(ctx context.Context) int {
 	return h.tell(ctx, ways)
 }
 
-// tell sends the present addresses to the engines of flows that have older ones. It
+// tell sends the present addresses to the engines of flows that have older ones. tell
 // returns the number of these flows.
 func (h *hops) tell(ctx context.Context, ways []*way) (n int) {
 	h.telling.Lock()
@@ -122,7 +122,7 @@ func (h *hops) tell(ctx context.Context, ways []*way) (n int) {
 type headings map[*engine.Engine][]engine.Heading
 
 // of adds f, which an engine runs, if its heading differs from the one that the engine
-// has. It returns 1 if so, else 0. The caller holds mu.
+// has. of returns 1 if so, else 0. The caller holds mu.
 func (l headings) of(h *hops, f *Flow) int {
 	told := f.way.flows[f]
 	now := h.heading(f.way, *told)
@@ -162,9 +162,9 @@ func (h *hops) now(f *Flow) engine.Heading {
 	return h.heading(f.way, engine.Heading{Flow: f.id, Dst: f.way.hop.mac})
 }
 
-// installed sends f the news of its way from now on. It also sends the news since told,
-// which f's engine has. It does not look at the other flows of the way, because there
-// can be thousands of flows and as many take-overs.
+// installed sends f the news of its way from now on. installed also sends the news
+// since told, which f's engine has. installed does not look at the other flows of the
+// way, because there can be thousands of flows and as many take-overs.
 func (h *hops) installed(ctx context.Context, f *Flow, told engine.Heading) {
 	h.telling.Lock()
 	defer h.telling.Unlock()

@@ -20,7 +20,7 @@ var ErrClosed = errors.New("the interface has been closed")
 
 // NIC is one network interface with everything that stag adds to it: the steering
 // program, a socket and an engine for every receive queue, and the flows that were
-// taken over, with their ways. It is safe for concurrent use.
+// taken over, with their ways. A NIC is safe for concurrent use.
 type NIC struct {
 	// Open sets these fields, and they never change.
 	cfg     Config
@@ -150,8 +150,8 @@ func (n *NIC) makeRoom() error {
 }
 
 // roomToLoad returns the number of flows that a private program gets room for: those of
-// all interfaces. It returns 0, which means all the room there is, for a program that
-// shares another program's map.
+// all interfaces. roomToLoad returns 0, which means all the room there is, for a
+// program that shares another program's map.
 func (n *NIC) roomToLoad() uint32 {
 	if n.with() != nil {
 		return 0
@@ -183,8 +183,8 @@ func (n *NIC) queueConfig() afxdp.Config {
 	}
 }
 
-// openQueues makes a socket for every queue. It puts the sockets into the maps of the
-// programs.
+// openQueues makes a socket for every queue. openQueues puts the sockets into the maps
+// of the programs.
 func (n *NIC) openQueues() error {
 	qc := n.queueConfig()
 	size, err := qc.RegionSize()

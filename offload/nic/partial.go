@@ -42,7 +42,7 @@ func (p Partial) accepts(driver string) bool {
 }
 
 // unsummed returns the error that ends a connection whose peer sends only segments that
-// are refused for their checksum. It returns nil if such segments are accepted.
+// are refused for their checksum. unsummed returns nil if such segments are accepted.
 func (n *NIC) unsummed() error {
 	if n.cfg.Partial.accepts(n.link.Driver) {
 		return nil // no such segment is refused

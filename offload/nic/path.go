@@ -16,10 +16,11 @@ type Path struct {
 	XDP    loader.Mode // mode of the steering program
 	Memory afxdp.Mode  // mode of the sockets: zero copy or copy
 	Queues int
-	// Instance is the name of the instance whose program was adopted. It is "" if the
-	// program is the process's own.
+	// Instance is the name of the instance whose program was adopted. Instance is "" if
+	// the program is the process's own.
 	Instance string
-	// NoZeroCopy says why zero copy was tried and is not used. It is nil otherwise.
+	// NoZeroCopy says why zero copy was tried and is not used. NoZeroCopy is nil
+	// otherwise.
 	NoZeroCopy error
 }
 

@@ -64,7 +64,7 @@ func (n *NIC) reapAll() {
 	}
 }
 
-// ended reports the end to the owner of a flow. It removes the flow when its 4-tuple is free.
+// ended reports the end to the owner of a flow. ended removes the flow when its 4-tuple is free.
 func (n *NIC) ended(f *Flow, end engine.End) {
 	if end.Stats != (tcp.Stats{}) {
 		f.final = &end.Stats
@@ -150,8 +150,8 @@ func (n *NIC) newID(key bpf.FlowKey) (engine.FlowID, error) {
 	return id, err
 }
 
-// shortenTimeWait ends the flow in TIME-WAIT with the shortest time left, of all engines of the interfaces. It
-// reports whether there was one.
+// shortenTimeWait ends the flow in TIME-WAIT with the shortest time left, of all engines of the interfaces.
+// shortenTimeWait reports whether there was one.
 func shortenTimeWait(ctx context.Context, nics ...*NIC) bool {
 	var oldest *engine.Engine
 	first := clock.Never

@@ -38,8 +38,8 @@ func Open(cfg Config) (*NIC, error) {
 // A segment reaches its connection through any of the interfaces. All interfaces have
 // frames of one size.
 //
-// OpenAll adopts a program of `stag load`, which stays when the NIC is closed. It does
-// not touch anything else on an interface. A foreign XDP program, or a queue that
+// OpenAll adopts a program of `stag load`, which stays when the NIC is closed. OpenAll
+// does not touch anything else on an interface. A foreign XDP program, or a queue that
 // another process owns, is an error of package loader or afxdp.
 //
 // The caller must close each NIC.
@@ -169,8 +169,8 @@ func (s *set) findMaps(last *NIC) (err error) {
 	return nil
 }
 
-// mapOf returns the map of flows that the program of n reads. It returns nil if the map
-// is not known yet.
+// mapOf returns the map of flows that the program of n reads. mapOf returns nil if the
+// map is not known yet.
 func (s *set) mapOf(n *NIC) *flowMap {
 	for _, m := range s.maps {
 		if m.nics[0].steer.SharesFlows(n.steer) {

@@ -54,8 +54,8 @@ func (n *NIC) watchStrays(ctx context.Context) {
 	}
 }
 
-// lookForStrays reads one placeholder. It logs the first strays of a flow, unless too
-// many flows have strays.
+// lookForStrays reads one placeholder. lookForStrays logs the first strays of a flow,
+// unless too many flows have strays.
 func (n *NIC) lookForStrays(f *Flow, now time.Time) {
 	s := &n.strays
 	s.mu.Lock()

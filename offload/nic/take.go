@@ -93,15 +93,15 @@ func (n *NIC) Take(ctx context.Context, c syscall.Conn, ulp stream.ULP, o Option
 	return t.flow, nil
 }
 
-// whileOpen returns a context that ends with ctx. It also ends, with ErrClosed, when
-// Close begins. A connection that still belongs to the kernel then stays there.
+// whileOpen returns a context that ends with ctx. whileOpen also ends, with ErrClosed,
+// when Close begins. A connection that still belongs to the kernel then stays there.
 func (n *NIC) whileOpen(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(n.life, func() { cancel(context.Cause(n.life)) })
 	return ctx, func() { stop(); cancel(nil) }
 }
 
-// takeover is one take-over in progress. It implements handoff.Steps.
+// takeover is one take-over in progress. takeover implements handoff.Steps.
 type takeover struct {
 	ctx   context.Context // never ends, because an effect on only some engines would be worse than a late error
 	nic   *NIC

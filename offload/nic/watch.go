@@ -33,8 +33,8 @@ func (n *NIC) watch() error {
 	return nil
 }
 
-// watcher is the goroutine that reads the kernel's messages. It waits for no answer
-// from the link. It leaves work that takes long to the surveyor.
+// watcher is the goroutine that reads the kernel's messages. watcher waits for no
+// answer from the link. watcher leaves work that takes long to the surveyor.
 type watcher struct {
 	*NIC
 	ctx        context.Context // ends when the NIC is closed

@@ -35,8 +35,8 @@ func (p Pattern) Fill(b []byte, pos uint64) {
 	}
 }
 
-// Differs compares b with the pattern from position pos on. It returns the index of
-// the first octet of b that differs, or -1.
+// Differs compares b with the pattern from position pos on. Differs returns the index
+// of the first octet of b that differs, or -1.
 func (p Pattern) Differs(b []byte, pos uint64) int {
 	i := 0
 	for ; i < len(b) && (pos+uint64(i))%8 != 0; i++ {

@@ -12,8 +12,8 @@ import (
 // receive frames.
 type Lane uint16
 
-// Frame names a packet in memory that the Port's side owns. A Frame is a value. It contains no
-// pointer, so that no pointer into frame memory leaves the packages that map it.
+// Frame names a packet in memory that the Port's side owns. A Frame is a value. A Frame
+// contains no pointer, so that no pointer into frame memory leaves the packages that map it.
 type Frame struct {
 	// Addr is the offset of the packet's first octet in the adapter's arena. The chunk is the
 	// one that contains Addr.

@@ -8,7 +8,7 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// begin starts the next message. It returns false when there is none. Responses and
+// begin starts the next message. begin returns false when there is none. Responses and
 // work requests take turns.
 func (q *QP) begin() bool {
 	switch {
@@ -145,8 +145,8 @@ func (q *QP) beginSend(row *sqOp, w *work.SendWQE) {
 	}
 }
 
-// beginRead makes the Read Request of w the current message. It records the Response
-// that must come back.
+// beginRead makes the Read Request of w the current message. beginRead records the
+// Response that must come back.
 func (q *QP) beginRead(row *sqOp, w *work.SendWQE) {
 	r := wire.ReadRequestFields{Size: w.Length, SourceSTag: w.RKey, SourceTO: w.Remote}
 	if len(w.SGL) != 0 {

@@ -112,9 +112,9 @@ func (q *QP) ends(c Cause) {
 }
 
 // unanswered ends the connection because the peer has closed its direction while work
-// of this end needs an answer. It sends no Terminate, which has no code for this case.
-// A FIN follows the octets that have left. A reset could destroy octets of requests
-// that have completed.
+// of this end needs an answer. unanswered sends no Terminate, which has no code for
+// this case. A FIN follows the octets that have left. A reset could destroy octets of
+// requests that have completed.
 func (q *QP) unanswered() {
 	q.cause = Cause{Err: ErrPeerClosed}
 	q.stop()
@@ -128,7 +128,8 @@ func (q *QP) terminated(t *wire.TerminateFields) {
 	q.stop()
 }
 
-// stop is the common end of every move to Terminate. It sets the deadlines and flushes.
+// stop is the common end of every move to Terminate. stop sets the deadlines and
+// flushes.
 func (q *QP) stop() {
 	q.term.deadline, q.term.limit = q.now.Add(lingerTime), q.now.Add(lingerMost)
 	q.held.active = false
@@ -136,8 +137,8 @@ func (q *QP) stop() {
 	q.flush()
 }
 
-// blameRead sets the status of the Read that the peer refuses. It does not read the
-// quoted DDP header, because some senders put a wrong MSN into it.
+// blameRead sets the status of the Read that the peer refuses. blameRead does not read
+// the quoted DDP header, because some senders put a wrong MSN into it.
 func (q *QP) blameRead(t *wire.TerminateFields) {
 	r, ok := wire.ParseReadRequest(t.ReadRequest)
 	if !ok || t.Layer != LayerRDMAP {
@@ -164,8 +165,8 @@ func (q *QP) asked(o *outRead, r *wire.ReadRequestFields) bool {
 		o.source == r.SourceSTag && r.SourceTO == o.from+answered
 }
 
-// sendTerminate sends the Terminate as the last message, and a FIN behind it. It resets
-// the connection if the peer takes too long.
+// sendTerminate sends the Terminate as the last message, and a FIN behind it.
+// sendTerminate resets the connection if the peer takes too long.
 func (q *QP) sendTerminate(s stream.Stream) {
 	t := &q.term
 	if !t.taken {
@@ -198,7 +199,7 @@ func (q *QP) sendTerminate(s stream.Stream) {
 	t.taken = s.Unacked() == 0
 }
 
-// lose resets the connection. It sends no Terminate.
+// lose resets the connection. lose sends no Terminate.
 func (q *QP) lose(s stream.Stream, err error) {
 	if q.alive() {
 		q.cause = Cause{Err: err}
@@ -209,9 +210,9 @@ func (q *QP) lose(s stream.Stream, err error) {
 	s.Abort()
 }
 
-// retire completes finished work requests, in order. It gives the places of requests
-// without a completion back together, because each give-back costs as much as the rest
-// of retire.
+// retire completes finished work requests, in order. retire gives the places of
+// requests without a completion back together, because each give-back costs as much as
+// the rest of retire.
 func (q *QP) retire() {
 	from, next := q.sq.Started()
 	for at := from; ; at++ {

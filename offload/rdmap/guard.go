@@ -26,7 +26,7 @@ const (
 	complete
 )
 
-// placeAll copies the payload to the pieces of the access that m has checked. It
+// placeAll copies the payload to the pieces of the access that m has checked. placeAll
 // reports whether all pieces could be accessed. mem is the first piece.
 func placeAll(m *tpt.Memo, mem, payload []byte) bool {
 	external := m.External()
@@ -79,8 +79,8 @@ func touch(mem []byte) (sum byte) {
 	return sum
 }
 
-// vanished invalidates the region whose memory has faulted. It sets gone, so that the
-// cause of the connection's end is ErrMemoryGone.
+// vanished invalidates the region whose memory has faulted. vanished sets gone, so that
+// the cause of the connection's end is ErrMemoryGone.
 func (q *QP) vanished(s tpt.STag) {
 	q.cfg.Table.Fail(s)
 	q.gone = true
@@ -98,8 +98,8 @@ func element(sgl []work.SGE, off uint32) tpt.STag {
 }
 
 // unreadable ends the connection because memory of the current message has faulted: the
-// piece of the segment at offset at. It sends a Terminate. If the stream already has a
-// part of the segment, it resets the connection instead.
+// piece of the segment at offset at. unreadable sends a Terminate. If the stream
+// already has a part of the segment, it resets the connection instead.
 func (q *QP) unreadable(s stream.Stream, at uint32, piece int, how access) {
 	o := &q.out
 	switch o.what {

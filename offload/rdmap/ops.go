@@ -5,7 +5,7 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// rows is the length of every table that is indexed by opcode. It grows with the
+// rows is the length of every table that is indexed by opcode. rows grows with the
 // opcodes of package wire. The compiler refuses a row beyond it.
 const rows = wire.OpTerminate + 1
 

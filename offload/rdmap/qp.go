@@ -31,7 +31,7 @@ type Config struct {
 	SendRing, RecvRing *work.Ring
 }
 
-// QP is one end of a reliable connection. It is the state machine between work queues
+// QP is one end of a reliable connection. A QP is the state machine between work queues
 // and a stream. It implements stream.ULP.
 type QP struct {
 	cfg   Config // fixed after New
@@ -140,8 +140,8 @@ func (q *QP) Number() uint32 { return q.cfg.Number }
 // State returns the QP's state now.
 func (q *QP) State() State { return State(q.state.Load()) }
 
-// Cause returns the reason why the QP's connection ended in error. It returns the zero
-// Cause if there was no error.
+// Cause returns the reason why the QP's connection ended in error. Cause returns the
+// zero Cause if there was no error.
 func (q *QP) Cause() Cause {
 	if s := q.State(); s == Terminate || s == Errored {
 		return q.cause
@@ -153,7 +153,7 @@ func (q *QP) Cause() Cause {
 // call FlushDead.
 func (q *QP) Dead() bool { return q.dead.Load() }
 
-// move applies ev to the state. It returns false if ev cannot happen in that state.
+// move applies ev to the state. move returns false if ev cannot happen in that state.
 func (q *QP) move(ev event) bool {
 	next, ok := q.State().next(ev)
 	if ok {

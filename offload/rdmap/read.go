@@ -86,7 +86,7 @@ func (q *QP) recvReadResponse(s *ddp.Segment) Code {
 	return Code{}
 }
 
-// failRead sets the status of r, whose Response is wrong. It returns code.
+// failRead sets the status of r, whose Response is wrong. failRead returns code.
 func (q *QP) failRead(r *outRead, code Code) Code {
 	if !r.rtr {
 		q.sq.At(r.pos).Status = work.BadResponseErr

@@ -323,8 +323,8 @@ func (q *QP) peerClosed(s stream.Stream) {
 }
 
 // replyRefused returns the error for an initiator that has closed before it sent
-// anything. It returns nil if the initiator did not have to send first, or if this end
-// wanted to close as well.
+// anything. replyRefused returns nil if the initiator did not have to send first, or if
+// this end wanted to close as well.
 func (q *QP) replyRefused() error {
 	switch {
 	case q.agree.Initiator || q.opening.begun || q.wantClose.Load():

@@ -34,8 +34,8 @@ type outgoing struct {
 	whole  []byte                         // whole payload of a request that was just checked; valid until send returns
 }
 
-// Transmit implements stream.ULP. It sends segments of messages while the stream has
-// room for them.
+// Transmit implements stream.ULP. Transmit sends segments of messages while the stream
+// has room for them.
 func (q *QP) Transmit(now clock.Instant, s stream.Stream) {
 	q.now = now
 	if why := q.wantAbort.Load(); why != nil && q.State() != Errored {
@@ -86,8 +86,8 @@ func (q *QP) send(s stream.Stream) {
 	q.out.whole = nil
 }
 
-// sendSegment sends one segment of the current message. It returns false if the stream
-// has no room, or if the QP may not use the message's memory any more.
+// sendSegment sends one segment of the current message. sendSegment returns false if
+// the stream has no room, or if the QP may not use the message's memory any more.
 func (q *QP) sendSegment(s stream.Stream) bool {
 	m := &q.out.msg
 	room := q.tx.MaxULPDU(s.MaxEmit())

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// FlowID is the number of a flow. It is hexadecimal in text and in JSON.
+// FlowID is the number of a flow. A FlowID is hexadecimal in text and in JSON.
 type FlowID uint32
 
 func (f FlowID) String() string { return fmt.Sprintf("%#x", uint32(f)) }

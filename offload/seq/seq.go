@@ -6,7 +6,7 @@ package seq
 // Num is a sequence or acknowledgement number.
 type Num uint32
 
-// Len is a distance in sequence space. It counts the octets, and one for a SYN or FIN.
+// Len is a distance in sequence space. Len counts the octets, and one for a SYN or FIN.
 type Len uint32
 
 // Add returns the number n octets after a.

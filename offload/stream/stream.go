@@ -22,8 +22,8 @@ type Stream interface {
 	// method that called Views returns.
 	Views(dst [][]byte) int
 
-	// Consume releases the first n octets that Views shows. It opens the receive window
-	// by n octets. Views must show at least n octets.
+	// Consume releases the first n octets that Views shows. Consume opens the receive
+	// window by n octets. Views must show at least n octets.
 	Consume(n int)
 
 	// EOF reports whether the peer has closed its direction and the ULP has consumed
@@ -75,8 +75,8 @@ type ULP interface {
 	// is the cause.
 	Fault(now clock.Instant, err error)
 
-	// Deadline returns when Transmit must be called even if nothing else happens. It
-	// returns clock.Never if the ULP needs no such call.
+	// Deadline returns when Transmit must be called even if nothing else happens.
+	// Deadline returns clock.Never if the ULP needs no such call.
 	Deadline() clock.Instant
 }
 

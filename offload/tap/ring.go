@@ -78,7 +78,7 @@ const (
 	recOut      = 1 << 31
 )
 
-// New makes a ring. It returns an error if a number of c is out of range.
+// New makes a ring. New returns an error if a number of c is out of range.
 func New(c Config) (*Ring, error) {
 	if c.Size == 0 {
 		c.Size = defaultSize
@@ -149,7 +149,7 @@ func (r *Ring) room(size int) []byte {
 	return r.mem[:size]
 }
 
-// fits reports whether need octets behind tail are free. It reads the reader's head
+// fits reports whether need octets behind tail are free. fits reads the reader's head
 // only if seen leaves too little room.
 func (r *Ring) fits(tail, need uint64) bool {
 	if tail+need-r.seen <= uint64(len(r.mem)) {
@@ -200,8 +200,8 @@ func (r *Ring) Take(dst []Record, until clock.Instant, limit int) []Record {
 	return dst
 }
 
-// measure looks for the records that Take takes. It returns where they end, how many
-// octets of packets they hold, the time of the last one, and their number.
+// measure looks for the records that Take takes. measure returns where they end, how
+// many octets of packets they hold, the time of the last one, and their number.
 func (r *Ring) measure(head, tail uint64, limit int, until clock.Instant) (end uint64, octets int, last clock.Instant, n int) {
 	for head != tail {
 		b, size := r.record(head)

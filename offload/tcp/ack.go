@@ -141,7 +141,7 @@ func (c *Conn) advance(now clock.Instant, s *wire.TCPFields) (octets uint32) {
 	return octets
 }
 
-// Trip returns the round trip of the segment that was acknowledged last, and the recent minimum. It returns 0 for a
+// Trip returns the round trip of the segment that was acknowledged last, and the recent minimum. Trip returns 0 for a
 // value that is not known.
 func (c *Conn) Trip() (last, least time.Duration) { return c.trip, c.loss.rack.least.value() }
 

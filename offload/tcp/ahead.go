@@ -7,9 +7,9 @@ import (
 
 // This file handles the out-of-order octets of the inbox.
 
-// hold stores the octets d, which lie behind a hole. It reports whether it keeps f. It
-// does not store octets again that are already held. why is DropDuplicate if all of d
-// is already held.
+// hold stores the octets d, which lie behind a hole. hold reports whether it keeps f.
+// hold does not store octets again that are already held. why is DropDuplicate if all
+// of d is already held.
 func (b *inbox) hold(s seq.Num, d []byte, f port.Frame) (kept bool, why Drop) {
 	at := b.behind(s)
 	if at > 0 {
@@ -42,8 +42,8 @@ func (b *inbox) behind(s seq.Num) int {
 	return i
 }
 
-// trimAgainst makes d, which begins at s, disjoint from the runs from index at on. It
-// removes runs that d covers. It cuts d where the next run begins.
+// trimAgainst makes d, which begins at s, disjoint from the runs from index at on.
+// trimAgainst removes runs that d covers. trimAgainst cuts d where the next run begins.
 func (b *inbox) trimAgainst(at int, s seq.Num, d []byte) []byte {
 	end := s.Add(seq.Len(len(d)))
 	gone := at
@@ -124,9 +124,9 @@ func (b *inbox) cut(from, to int) {
 	}
 }
 
-// evict drops the out-of-order run with the highest sequence number. It reports whether
-// the run was in a slab. The peer may have got a SACK for the run. The peer must keep
-// the octets until they are acknowledged (RFC 2018 §8).
+// evict drops the out-of-order run with the highest sequence number. evict reports
+// whether the run was in a slab. The peer may have got a SACK for the run. The peer
+// must keep the octets until they are acknowledged (RFC 2018 §8).
 func (b *inbox) evict() (slab bool) {
 	last := len(b.ooo) - 1
 	slab = b.ooo[last].slab != 0

@@ -9,7 +9,7 @@ import (
 	"github.com/stag-rdma/stag/offload/seq"
 )
 
-// fill replaces zero fields of c by defaults. It returns one error with every invalid
+// fill replaces zero fields of c by defaults. fill returns one error with every invalid
 // field.
 func (c Config) fill() (Config, error) {
 	orU32 := func(v *uint32, d uint32) {

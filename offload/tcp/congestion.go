@@ -50,7 +50,8 @@ type Ack struct {
 	Now    clock.Instant
 	Octets uint32        // octets that were newly acknowledged
 	SRTT   time.Duration // smoothed round-trip time; 0: no sample yet
-	// RTT is the time since the last acknowledged segment was sent. It is 0 if that segment was sent more than once.
+	// RTT is the time since the last acknowledged segment was sent. RTT is 0 if that segment was sent more than
+	// once.
 	RTT      time.Duration
 	Una, Nxt seq.Num // SND.UNA after this acknowledgement, and SND.NXT
 	// Limited says that the congestion window limited the sender. A window that did not limit the sender has not
@@ -70,8 +71,8 @@ const slowStartLimit = 8
 // InitialWindow is the initial congestion window of RFC 6928 §2 in octets.
 func InitialWindow(mss uint32) uint32 { return min(10*mss, max(2*mss, 14600)) }
 
-// Control returns the constructor of the congestion control with the kernel's name name. It returns nil if stag does
-// not have that congestion control.
+// Control returns the constructor of the congestion control with the kernel's name name. Control returns nil if
+// stag does not have that congestion control.
 func Control(name string) func(Start) Congestion {
 	switch name {
 	case "reno":

@@ -12,7 +12,7 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// Conn is one established connection. It implements stream.Stream. Only the goroutine that runs the connection may
+// Conn is one established connection. Conn implements stream.Stream. Only the goroutine that runs the connection may
 // call the methods. After New only Rings allocates. Fields of one octet are grouped to save memory, because there
 // are many idle connections (TestConnIsSmall).
 type Conn struct {
@@ -164,8 +164,8 @@ var _ stream.Stream = (*Conn)(nil)
 // No kernel queue is larger.
 const maxQueue = 1 << 28
 
-// New makes a connection from st at time now. It checks all fields of st and returns one error with every mistake.
-// It copies st.Queue and st.Unread.
+// New makes a connection from st at time now. New checks all fields of st and returns one error with every mistake.
+// New copies st.Queue and st.Unread.
 func New(now clock.Instant, st State, cfg Config, mem Memory) (*Conn, error) {
 	cfg, bad := cfg.fill()
 	if err := errors.Join(bad, st.Check()); err != nil {
@@ -304,7 +304,7 @@ func (c *Conn) enter(now clock.Instant, ev event) {
 	}
 }
 
-// fail ends the connection with err. It releases all memory of the connection.
+// fail ends the connection with err. fail releases all memory of the connection.
 func (c *Conn) fail(err error) {
 	if c.phase == Closed {
 		return
@@ -315,7 +315,7 @@ func (c *Conn) fail(err error) {
 	c.releaseAll()
 }
 
-// reset fails the connection. It sends an RST to the peer (RFC 9293 §3.10.5).
+// reset fails the connection. reset sends an RST to the peer (RFC 9293 §3.10.5).
 func (c *Conn) reset(err error) {
 	if c.phase != Closed && c.phase != InTimeWait {
 		c.rst, c.answer, c.rstSeq = true, true, c.sndNxt

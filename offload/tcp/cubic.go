@@ -71,7 +71,7 @@ func (c *cubic) Acked(a Ack) {
 	c.cwnd = min(c.cwnd, maxCwnd)
 }
 
-// start grows the window in slow start. It returns how many octets are left for congestion avoidance.
+// start grows the window in slow start. start returns how many octets are left for congestion avoidance.
 func (c *cubic) start(a *Ack) uint32 {
 	limit := uint32(slowStartLimit)
 	if a.Repair {

@@ -1,7 +1,7 @@
 package tcp
 
-// Drop says why a segment, or a part of it, was not used. It is the index of a counter
-// and not an error, because the connection continues.
+// Drop says why a segment, or a part of it, was not used. A Drop is the index of a
+// counter and not an error, because the connection continues.
 type Drop uint8
 
 const (

@@ -15,9 +15,9 @@ var ErrExported = errors.New("the connection was moved")
 // ErrEnded is returned by Export for a connection that has ended.
 var ErrEnded = errors.New("the connection has ended")
 
-// Export is the reverse of New. It reads the state of the connection at time now, gives every frame and slab back,
-// and ends the connection here. It sends nothing to the peer. The octets of the State are copies, which the caller
-// owns. Export works in every phase except Closed.
+// Export is the reverse of New. Export reads the state of the connection at time now, gives every frame and slab
+// back, and ends the connection here. Export sends nothing to the peer. The octets of the State are copies, which
+// the caller owns. Export works in every phase except Closed.
 //
 // New makes a connection from the State that continues where this one ended. The State does not hold the SACK
 // scoreboard, the time at which each segment was sent, or out-of-order octets. The peer keeps out-of-order octets
@@ -56,8 +56,8 @@ func (c *Conn) exportSender(st *State) {
 	st.Keepalive.Idle, st.Keepalive.Interval, st.Keepalive.Count = c.patience.keep.idle, c.patience.keep.interval, int(c.patience.keep.count)
 }
 
-// exportReceiver reads the state of the receiver. It reads the timestamp clock at its last tick, so that a move
-// does not lose a part of a tick.
+// exportReceiver reads the state of the receiver. exportReceiver reads the timestamp clock at its last tick, so
+// that a move does not lose a part of a tick.
 func (c *Conn) exportReceiver(now clock.Instant, st *State) {
 	st.At = now
 	st.RcvNxt, st.RcvWup, st.RcvWnd = c.rcvNxt, c.lastAck, uint32(c.lastAck.Until(c.rcvAdv))

@@ -16,9 +16,9 @@ const (
 	cssRounds   = 5                     // CSS_ROUNDS
 )
 
-// hystart is HyStart++ (RFC 9406). It ends the first slow start when round trips grow
-// longer, before the queue on the path overflows. Conservative slow start (CSS) comes
-// in between, in case the round trips grew for another reason.
+// hystart is HyStart++ (RFC 9406). hystart ends the first slow start when round trips
+// grow longer, before the queue on the path overflows. Conservative slow start (CSS)
+// comes in between, in case the round trips grew for another reason.
 type hystart struct {
 	over  bool // the first slow start has ended
 	begun bool
@@ -40,7 +40,8 @@ func (h *hystart) divisor() uint32 {
 	return 1
 }
 
-// observe handles an acknowledgement in slow start. It returns true once, when slow start must end.
+// observe handles an acknowledgement in slow start. observe returns true once, when
+// slow start must end.
 func (h *hystart) observe(a *Ack) (end bool) {
 	if h.over {
 		return false
@@ -76,7 +77,7 @@ func (h *hystart) round(end seq.Num) {
 	h.previous, h.trip, h.samples = h.trip, 0, 0
 }
 
-// judge enters CSS. It leaves CSS when round trips are as short as before.
+// judge enters CSS. judge leaves CSS when round trips are as short as before.
 func (h *hystart) judge() {
 	switch {
 	case h.css && h.trip < h.baseline:

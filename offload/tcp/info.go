@@ -56,7 +56,8 @@ type Info struct {
 	ECN                      bool   // ECN was negotiated
 }
 
-// NoThreshold is the slow-start threshold before the first loss. It means no limit.
+// NoThreshold is the slow-start threshold before the first loss. NoThreshold means no
+// limit.
 const NoThreshold = math.MaxUint32
 
 // threshold returns the slow-start threshold of c, or NoThreshold.

@@ -7,7 +7,7 @@ import (
 	"github.com/stag-rdma/stag/offload/stream"
 )
 
-// keepalive is the state of RFC 9293 §3.8.4. It is off while idle is 0.
+// keepalive is the state of RFC 9293 §3.8.4. keepalive is off while idle is 0.
 type keepalive struct {
 	idle, interval time.Duration
 	count          uint32
@@ -31,9 +31,9 @@ func (k *keepalive) first(now clock.Instant) clock.Instant {
 	return now.Add(k.idle)
 }
 
-// keepExpired runs when the keepalive timer expires. It first checks whether the
-// connection has been idle, because segments do not reset the timer. Then it probes the
-// peer or ends the connection. A single probe without an answer does not end the
+// keepExpired runs when the keepalive timer expires. keepExpired first checks whether
+// the connection has been idle, because segments do not reset the timer. Then it probes
+// the peer or ends the connection. A single probe without an answer does not end the
 // connection.
 func (c *Conn) keepExpired(now clock.Instant) {
 	quiet := now.Sub(c.patience.lastHeard)

@@ -67,7 +67,7 @@ func (b *inbox) moveOutAhead(g Guests) {
 }
 
 // takes copies the octets of next behind those of h, if three conditions hold: the
-// octets are consecutive, all of them fit, and h itself is not in a guest frame. It
+// octets are consecutive, all of them fit, and h itself is not in a guest frame. takes
 // reports whether it has copied them.
 func (h *held) takes(next *held, g Guests) bool {
 	if h.end() != next.seq || h.room() < len(next.data) || h.isGuest(g) {

@@ -28,11 +28,11 @@ type path struct {
 }
 
 const (
-	// tryAfterReport is how long a router's report is believed (RFC 1191 §6.3). It is also the longest pause
-	// between two trials.
+	// tryAfterReport is how long a router's report is believed (RFC 1191 §6.3). tryAfterReport is also the longest
+	// pause between two trials.
 	tryAfterReport = 10 * time.Minute
-	// tryAfterHole is the first pause after a suspected black hole. It is short, because the cause may have been an
-	// interruption. Each lost trial makes the pause four times as long.
+	// tryAfterHole is the first pause after a suspected black hole. tryAfterHole is short, because the cause may
+	// have been an interruption. Each lost trial makes the pause four times as long.
 	tryAfterHole = time.Second
 	// holeTimeouts is the number of consecutive timeouts after which smaller segments are tried. With the shortest
 	// RTO they take 3 s, as in Linux (tcp_retries1).
@@ -70,8 +70,8 @@ func (p *path) floor() uint16 {
 	return 552
 }
 
-// narrower returns the next size below the present one into which a segment of n octets does not fit. It returns 0
-// if there is none.
+// narrower returns the next size below the present one into which a segment of n octets does not fit. narrower
+// returns 0 if there is none.
 func (p *path) narrower(n uint32) uint16 {
 	have := min(int(p.mtu), int(p.mss)+int(p.headers))
 	for _, s := range sizes {

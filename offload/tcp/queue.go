@@ -26,7 +26,7 @@ const (
 	inSharedSlab              // the octets are in a slab, which a later entry owns
 )
 
-// entry is one segment, either unsent, or sent and not acknowledged. It keeps its
+// entry is one segment, either unsent, or sent and not acknowledged. entry keeps its
 // boundaries when it is retransmitted, unless it must be split.
 type entry struct {
 	seq    seq.Num
@@ -46,9 +46,9 @@ func (e *entry) slab() uint32 { return uint32(e.frame.Addr) }
 
 func (e *entry) end() seq.Num { return e.seq.Add(seq.Len(e.n)) }
 
-// queue is the retransmission queue and, behind it, the unsent segments. It is a ring
-// that grows up to a limit. The first entries, as many as the field sent says, have
-// been sent. Entries are never empty and follow each other without gaps.
+// queue is the retransmission queue and, behind it, the unsent segments. queue is a
+// ring that grows up to a limit. The first entries, as many as the field sent says,
+// have been sent. Entries are never empty and follow each other without gaps.
 type queue struct {
 	ring  []entry // length is a power of two; nil while there is no entry
 	limit uint32  // largest length of ring, a power of two
@@ -210,8 +210,8 @@ func (q *queue) find(s seq.Num) uint32 {
 }
 
 // loseAll clears the scoreboard, because the receiver may have reneged (RFC 2018 §8).
-// It marks the oldest entry and all entries that were sent before the given instant as
-// lost.
+// loseAll marks the oldest entry and all entries that were sent before the given
+// instant as lost.
 func (q *queue) loseAll(before clock.Instant) {
 	for i := range q.sent {
 		e := q.at(i)

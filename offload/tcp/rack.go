@@ -35,7 +35,7 @@ type rack struct {
 // (RACK.reo_wnd_persist).
 const reorderPersist = 16
 
-// minimum is the smallest of the recent values. It covers the last one to two periods.
+// minimum is the smallest of the recent values. minimum covers the last one to two periods.
 type minimum struct {
 	now, before time.Duration // minimum of the present period and of the one before; 0: none
 	since       clock.Instant
@@ -95,8 +95,8 @@ func (r *rack) sentAfter(e *entry) bool {
 	return r.sentAt > e.sentAt || (r.sentAt == e.sentAt && r.end.After(e.end()))
 }
 
-// overtaken implements §6.2 step 3. It records that a segment that was sent once has arrived after one that was sent
-// later.
+// overtaken implements §6.2 step 3. overtaken records that a segment that was sent once has arrived after one that
+// was sent later.
 func (c *Conn) overtaken() {
 	c.stats.Reordered++
 	c.loss.rack.reordered = true
@@ -124,9 +124,9 @@ func (r *rack) recovered() {
 	}
 }
 
-// reorderWindow implements the third part of step 4. It returns how much later than usual a segment may arrive. As
-// long as the path has not been seen to reorder, three SACKed segments are enough. There is no delay while losses are
-// being repaired.
+// reorderWindow implements the third part of step 4. reorderWindow returns how much later than usual a segment may
+// arrive. As long as the path has not been seen to reorder, three SACKed segments are enough. There is no delay
+// while losses are being repaired.
 func (c *Conn) reorderWindow() time.Duration {
 	r := &c.loss.rack
 	if !r.reordered && (c.mode != open || c.q.marks >= dupThresh) {
@@ -135,8 +135,8 @@ func (c *Conn) reorderWindow() time.Duration {
 	return min(time.Duration(r.quarters)*r.least.value()/4, c.rtt.srtt)
 }
 
-// findLost implements §6.2 step 5. It returns when to run again, because a segment may be late and not yet lost. It
-// returns Never if no segment is late.
+// findLost implements §6.2 step 5. findLost returns when to run again, because a segment may be late and not yet
+// lost. findLost returns Never if no segment is late.
 //
 // Departs from §6.2 step 5: it runs again when the first of these segments is due, not the last. Each segment is
 // thus repaired as early as possible.

@@ -21,7 +21,7 @@ func (h *held) framed() bool { return !h.heap && h.slab == 0 }
 
 func (h *held) end() seq.Num { return h.seq.Add(seq.Len(len(h.data))) }
 
-// absorb copies octets of b behind h's octets, as many as h's chunk has room for. It returns their number.
+// absorb copies octets of b behind h's octets, as many as h's chunk has room for. absorb returns their number.
 func (h *held) absorb(b []byte) int {
 	n := len(h.data)
 	k := copy(h.data[n:cap(h.data)], b)
@@ -131,9 +131,9 @@ func (b *inbox) copied(s seq.Num, d []byte) (h held, ok bool) {
 // frames. Holding a whole frame for such a segment costs more than the copy.
 const small = 256
 
-// put appends the octets d, which are next in order. It returns how many of them it had room for and whether it keeps
-// f. In-order octets have priority. put drops out-of-order octets for them, those with the highest sequence numbers
-// first (RFC 2018 §8).
+// put appends the octets d, which are next in order. put returns how many of them it had room for and whether it
+// keeps f. In-order octets have priority. put drops out-of-order octets for them, those with the highest sequence
+// numbers first (RFC 2018 §8).
 func (b *inbox) put(s seq.Num, d []byte, f port.Frame) (n int, kept bool) {
 	share := b.share()
 	if last := b.newest(); last != nil && last.room() >= len(d) && (len(d) <= small || 2*b.frames >= share) {
@@ -162,7 +162,7 @@ func (b *inbox) put(s seq.Num, d []byte, f port.Frame) (n int, kept bool) {
 	return len(d), true
 }
 
-// putCopy appends the octets d in a new slab. It returns false if there is no slab.
+// putCopy appends the octets d in a new slab. putCopy returns false if there is no slab.
 func (b *inbox) putCopy(s seq.Num, d []byte) bool {
 	h, ok := b.copied(s, d)
 	if ok {
@@ -191,8 +191,8 @@ func (b *inbox) newest() *held {
 	return b.at(b.count - 1)
 }
 
-// squeeze moves the in-order octets together, so that partly used frames become free. It runs when the share of
-// frames is used up.
+// squeeze moves the in-order octets together, so that partly used frames become free. squeeze runs when the share
+// of frames is used up.
 func (b *inbox) squeeze() {
 	to := uint32(0)
 	for from := uint32(1); from < b.count; from++ {

@@ -83,8 +83,8 @@ func (c *Conn) assess(now clock.Instant, s *wire.TCPFields, n news) {
 	c.armTail = c.armTail || n.advanced
 }
 
-// repairLosses begins a recovery if segments are lost. It reports whether it has. delivered is how many octets the
-// ACK has delivered.
+// repairLosses begins a recovery if segments are lost. repairLosses reports whether it has. delivered is how many
+// octets the ACK has delivered.
 func (c *Conn) repairLosses(now clock.Instant, delivered uint32) bool {
 	if !c.sackOK && c.q.sent > 0 && c.isTrial(c.q.at(0)) && c.mode == open && c.lossSeen() {
 		c.lose(c.q.at(0))

@@ -80,9 +80,10 @@ func (c *Conn) resumePath(m *Moved) {
 	p.first, p.widest, p.tryAt, p.pause = m.FirstMTU, m.LinkMTU, m.WidenAt, m.WidenPause
 }
 
-// resumeRecovery continues a recovery. It does not reduce the congestion window again.
-// It sends nothing again because of the move alone. Two ends that move often would
-// otherwise send only duplicates, whose ACK fields are not processed.
+// resumeRecovery continues a recovery. resumeRecovery does not reduce the congestion
+// window again. resumeRecovery sends nothing again because of the move alone. Two ends
+// that move often would otherwise send only duplicates, whose ACK fields are not
+// processed.
 func (c *Conn) resumeRecovery(now clock.Instant, m *Moved) {
 	switch {
 	case m.Repairing && c.outstanding():
@@ -128,9 +129,9 @@ func (c *Conn) markResent(octets uint32) {
 	}
 }
 
-// giveUpSent marks all sent octets as lost, as a timeout does. It does not reduce the
-// congestion window, because the loss of a whole path says nothing about how much the
-// network can carry.
+// giveUpSent marks all sent octets as lost, as a timeout does. giveUpSent does not
+// reduce the congestion window, because the loss of a whole path says nothing about how
+// much the network can carry.
 func (c *Conn) giveUpSent(now clock.Instant) {
 	c.mode, c.loss.recoverAt, c.cut, c.loss.cutAt = repair, c.sndNxt, false, now
 	c.forced, c.armTail = c.q.sent > 0, false

@@ -7,8 +7,8 @@ import (
 	"github.com/stag-rdma/stag/offload/seq"
 )
 
-// estimator holds the round-trip time and the retransmission timeout (RFC 6298). It
-// takes one sample per round trip, as the constants of that RFC expect.
+// estimator holds the round-trip time and the retransmission timeout (RFC 6298).
+// estimator takes one sample per round trip, as the constants of that RFC expect.
 type estimator struct {
 	srtt, rttvar time.Duration // if srtt is 0, there is no sample yet
 	rto          time.Duration // retransmission timeout without backoff
@@ -39,7 +39,7 @@ func (r *estimator) derive() {
 	r.rto = r.clamp(r.srtt + max(granularity, 4*r.rttvar))
 }
 
-// sample adds a measured round trip (§2.2, §2.3). It ends the backoff (§5.7).
+// sample adds a measured round trip (§2.2, §2.3). sample ends the backoff (§5.7).
 func (r *estimator) sample(d time.Duration) {
 	d = max(d, 1)
 	if r.srtt == 0 {
@@ -109,7 +109,7 @@ func (t *stamps) learn(at clock.Instant, val uint32) {
 	t.recent, t.known, t.heard = val, true, at
 }
 
-// trip returns the round trip that an echoed timestamp shows, at least one tick. It
+// trip returns the round trip that an echoed timestamp shows, at least one tick. trip
 // returns 0 if this end cannot have sent that timestamp.
 func (t *stamps) trip(at clock.Instant, echo uint32) time.Duration {
 	ticks := int32(t.now(at) - echo)

@@ -66,7 +66,7 @@ func (c *Conn) text(now clock.Instant, s *Segment) (kept bool, why Drop) {
 	return kept, why
 }
 
-// trim cuts off octets that were received before. It also cuts off octets beyond the advertised right edge and
+// trim cuts off octets that were received before. trim also cuts off octets beyond the advertised right edge and
 // octets after the peer's FIN.
 func (c *Conn) trim(at seq.Num, d []byte, fin bool) (seq.Num, []byte, bool, Drop) {
 	why := DropNone
@@ -101,7 +101,7 @@ func (c *Conn) highestHeld() seq.Num {
 	return c.rcvNxt
 }
 
-// inOrder stores octets that are next in order. It also moves the out-of-order octets that follow them.
+// inOrder stores octets that are next in order. inOrder also moves the out-of-order octets that follow them.
 func (c *Conn) inOrder(now clock.Instant, d []byte, s *Segment, why Drop) (kept bool, _ Drop) {
 	n, kept := c.in.put(c.rcvNxt, d, s.Frame)
 	if n < len(d) {

@@ -102,8 +102,8 @@ func (b *scoreboard) forget(una seq.Num) {
 	b.any, b.nseen, b.lostTo = false, 0, una
 }
 
-// sackIn processes the SACK option of s. It returns how many octets were SACKed for the first time. It ignores
-// impossible blocks.
+// sackIn processes the SACK option of s. sackIn returns how many octets were SACKed for the first time. sackIn
+// ignores impossible blocks.
 func (c *Conn) sackIn(now clock.Instant, s *wire.TCPFields) (fresh uint32) {
 	c.hasDSACK = false
 	if !c.sackOK || s.NSACK == 0 {

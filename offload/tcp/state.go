@@ -1,7 +1,7 @@
 package tcp
 
-// Phase is the state of a connection. It is one of those states of RFC 9293 §3.3.2
-// that an established connection can have, or Closed.
+// Phase is the state of a connection. A Phase is one of those states of RFC 9293
+// §3.3.2 that an established connection can have, or Closed.
 type Phase uint8
 
 const (

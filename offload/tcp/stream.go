@@ -64,8 +64,8 @@ func (c *Conn) Unacked() int {
 	return int(c.sndUna.Until(c.dataEnd))
 }
 
-// Emit implements stream.Stream. It appends the octets to the last segment if that segment has not been sent and has
-// room for all of them. Otherwise it begins a new segment.
+// Emit implements stream.Stream. Emit appends the octets to the last segment if that segment has not been sent and
+// has room for all of them. Otherwise it begins a new segment.
 func (c *Conn) Emit(n int) []byte {
 	mss := c.path.emss()
 	open := c.phase == Established || c.phase == CloseWait
@@ -154,7 +154,7 @@ func (c *Conn) AbortFor(cause error) {
 // that number (RFC 5961 §3).
 func (c *Conn) Expects(at seq.Num) bool { return c.phase != Closed && at == c.rcvNxt }
 
-// Close ends the connection here. It releases every frame and sends nothing to the peer.
+// Close ends the connection here. Close releases every frame and sends nothing to the peer.
 func (c *Conn) Close() {
 	c.fail(stream.ErrAborted)
 	c.rst, c.answer = false, false

@@ -20,7 +20,7 @@ const (
 	maxStall = 15 * time.Minute
 )
 
-// Deadline returns when Transmit must be called even if nothing else happens. It
+// Deadline returns when Transmit must be called even if nothing else happens. Deadline
 // returns clock.Never if no call is needed.
 func (c *Conn) Deadline() clock.Instant {
 	at := clock.Sooner(c.timers.ackAt, c.timers.rtoAt)
@@ -123,9 +123,9 @@ func (c *Conn) outOfPatience() bool {
 // giveUp ends the connection without an RST, because the peer does not answer.
 func (c *Conn) giveUp() { c.fail(stream.ErrTimeout) }
 
-// persistExpired sends despite a closed or small window. It sends a piece that fits,
-// against silly-window avoidance on both sides (RFC 9293 §3.8.6.2.1). If nothing fits,
-// it sends a probe.
+// persistExpired sends despite a closed or small window. persistExpired sends a piece
+// that fits, against silly-window avoidance on both sides (RFC 9293 §3.8.6.2.1). If
+// nothing fits, it sends a probe.
 func (c *Conn) persistExpired(now clock.Instant) {
 	quiet := now.Sub(max(c.patience.stalledAt, c.patience.lastHeard))
 	if (c.patience.userLimit > 0 && quiet >= c.patience.userLimit) || (c.patience.userLimit == 0 && c.patience.probes > maxRetries) {

@@ -36,8 +36,8 @@ type slack struct {
 }
 
 const (
-	// firstSlack is for an unknown path. It is at least the time for which Linux delays an ACK. 10 ms were too few
-	// on a machine with two processors, four times as many busy threads and no loss.
+	// firstSlack is for an unknown path. firstSlack is at least the time for which Linux delays an ACK. 10 ms were
+	// too few on a machine with two processors, four times as many busy threads and no loss.
 	firstSlack = 40 * time.Millisecond
 
 	leastSlack = 2 * time.Millisecond
@@ -101,8 +101,8 @@ func (c *Conn) probeExpired(now clock.Instant) {
 	c.timers.rtoAt = now.Add(c.rtt.current())
 }
 
-// sendTail implements §7.3. It sends new data if there is any, whatever the congestion window is. Otherwise it
-// sends the last segment again.
+// sendTail implements §7.3. sendTail sends new data if there is any, whatever the congestion window is. Otherwise
+// it sends the last segment again.
 func (c *Conn) sendTail(now clock.Instant, out Output) bool {
 	if c.mode != open || c.q.sent == 0 {
 		c.loss.tail.want = false

@@ -7,10 +7,10 @@ import (
 	"github.com/stag-rdma/stag/offload/seq"
 )
 
-// tuner sizes the receive window to twice the octets that arrive in a round trip (dynamic right-sizing, Fisk and Feng
-// 2001, as Linux). It uses the shortest round trip of the last seconds, so that the window follows the path and not
-// the queue on it. Otherwise the two ends would fill the queue between them until it overflows, for example the ring
-// of 256 places of a veth pair or the queue of a switch.
+// tuner sizes the receive window to twice the octets that arrive in a round trip (dynamic right-sizing, Fisk and
+// Feng 2001, as Linux). tuner uses the shortest round trip of the last seconds, so that the window follows the path
+// and not the queue on it. Otherwise the two ends would fill the queue between them until it overflows, for example
+// the ring of 256 places of a veth pair or the queue of a switch.
 type tuner struct {
 	size, most uint32        // the window and its upper limit, in octets
 	trip       minimum       // shortest recent round trip, or an upper limit of it
@@ -25,8 +25,9 @@ type tuner struct {
 }
 
 const (
-	// firstWindow is the window in segments on an unknown path. It is also the smallest window after losses on a
-	// short path. It fits into the ring of a veth pair, some of whose 256 places are returned late and in batches.
+	// firstWindow is the window in segments on an unknown path. firstWindow is also the smallest window after
+	// losses on a short path. It fits into the ring of a veth pair, some of whose 256 places are returned late and
+	// in batches.
 	firstWindow = 224
 
 	// nearby is the round trip below which a loss comes from a ring or a switch on this machine or next to it.

@@ -7,8 +7,8 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// Transmit runs the timers that are due at now. It sends everything that may be sent, until out or the transmit pool
-// has no room. The caller must call it again when there is room.
+// Transmit runs the timers that are due at now. Transmit sends everything that may be sent, until out or the
+// transmit pool has no room. The caller must call it again when there is room.
 func (c *Conn) Transmit(now clock.Instant, out Output) {
 	c.expire(now)
 	if c.path.tryAt.Due(now) {
@@ -28,7 +28,7 @@ func (c *Conn) Transmit(now clock.Instant, out Output) {
 	c.armTimers(now)
 }
 
-// send sends everything that may be sent, most urgent first. It returns false if there was no room.
+// send sends everything that may be sent, most urgent first. send returns false if there was no room.
 func (c *Conn) send(now clock.Instant, out Output) bool {
 	if c.frto == frtoAsks && !c.sendInstead(now, out) {
 		return false
@@ -101,8 +101,9 @@ func (c *Conn) sendNew(now clock.Instant, out Output) bool {
 	return true
 }
 
-// pausedFor tells the congestion control how long nothing was outstanding. It may run several times before data is
-// sent, because the transmit ring can be full or the window closed. It reports each period of the pause once.
+// pausedFor tells the congestion control how long nothing was outstanding. pausedFor may run several times before
+// data is sent, because the transmit ring can be full or the window closed. pausedFor reports each period of the
+// pause once.
 func (c *Conn) pausedFor(now clock.Instant) {
 	periods := int(now.Sub(c.congestion.lastData) / c.rtt.rto)
 	c.congestion.cc.Idle(now, max(0, periods-c.congestion.idled))
@@ -132,7 +133,7 @@ func (c *Conn) windowAllows(i uint32) bool {
 	return false
 }
 
-// fits splits entry i if it is larger than a segment may now be. It returns false if it cannot split the entry.
+// fits splits entry i if it is larger than a segment may now be. fits returns false if it cannot split the entry.
 func (c *Conn) fits(i uint32) bool {
 	mss := c.path.emss()
 	e := c.q.at(i)
@@ -250,7 +251,7 @@ func (c *Conn) fetch(i uint32) bool {
 }
 
 // sendFIN sends the FIN of this end in a segment of its own if no data segment has carried it (RFC 9293 §3.10.4).
-// It also sends the FIN again if it is lost.
+// sendFIN also sends the FIN again if it is lost.
 func (c *Conn) sendFIN(now clock.Instant, out Output) bool {
 	due := (c.finLost && c.q.pending == 0) || (!c.finSent && c.q.sent == c.q.count && c.usable() > 0)
 	if !due {

@@ -2,10 +2,10 @@ package tcp
 
 import "github.com/stag-rdma/stag/offload/port"
 
-// Unload is for a shortage of transmit frames. It copies the octets of sent segments into slabs, oldest first, until
-// n frames are free. The octets stay there until they are acknowledged, also for retransmission. More octets can thus
-// be in flight than there are frames for. Unload returns how many frames it freed. It returns 0 on a short path,
-// where more octets in flight would not make the transfer faster.
+// Unload is for a shortage of transmit frames. Unload copies the octets of sent segments into slabs, oldest first,
+// until n frames are free. The octets stay there until they are acknowledged, also for retransmission. More octets
+// can thus be in flight than there are frames for. Unload returns how many frames it freed. Unload returns 0 on a
+// short path, where more octets in flight would not make the transfer faster.
 func (c *Conn) Unload(n int) (freed int) {
 	if c.backlog != nil || c.roundTrip() < nearby || c.q.sent == 0 || c.slabs.unloaded.AtOrAfter(c.q.at(c.q.sent-1).end()) {
 		return 0

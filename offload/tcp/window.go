@@ -52,8 +52,8 @@ func (c *Conn) offer() (field uint16, edge seq.Num) {
 	return uint16(units), seq.Later(edge, c.rcvAdv)
 }
 
-// lookAtWindow runs after the application has consumed octets. It decides whether the peer must get a window update
-// at once. It must if the right edge can move by two segments or half the window.
+// lookAtWindow runs after the application has consumed octets. lookAtWindow decides whether the peer must get a
+// window update at once. It must if the right edge can move by two segments or half the window.
 func (c *Conn) lookAtWindow() {
 	_, edge := c.offer()
 	gain := int64(c.rcvAdv.Until(edge))

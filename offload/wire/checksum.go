@@ -5,8 +5,9 @@ import (
 	"math/bits"
 )
 
-// Sum is an unfinished Internet checksum (RFC 1071). It is the sum of big-endian 16-bit
-// words, with carries that are not yet folded in. The zero Sum is the sum of no octets.
+// Sum is an unfinished Internet checksum (RFC 1071). A Sum is the sum of big-endian
+// 16-bit words, with carries that are not yet folded in. The zero Sum is the sum of no
+// octets.
 //
 // A packet is correct if the sum of its octets, with the checksum field, folds to
 // 0xffff. Do not compute the field again and compare: 0x0000 and 0xffff both stand for

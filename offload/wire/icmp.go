@@ -41,7 +41,7 @@ type TooBig struct {
 	Seq              seq.Num
 }
 
-// ParseFragNeeded reads an ICMPv4 message. It does not check the checksum.
+// ParseFragNeeded reads an ICMPv4 message. ParseFragNeeded does not check the checksum.
 func ParseFragNeeded(b []byte) (t TooBig, why Reason) {
 	if len(b) < icmpQuote {
 		return TooBig{}, Short
@@ -58,8 +58,8 @@ func ParseFragNeeded(b []byte) (t TooBig, why Reason) {
 	return t, t.ports(quote[IPv4Len:])
 }
 
-// ParsePacketTooBig reads an ICMPv6 message. It does not check the checksum or the code
-// (RFC 4443 §3.2).
+// ParsePacketTooBig reads an ICMPv6 message. ParsePacketTooBig does not check the
+// checksum or the code (RFC 4443 §3.2).
 func ParsePacketTooBig(b []byte) (t TooBig, why Reason) {
 	if len(b) < icmpQuote {
 		return TooBig{}, Short

@@ -28,8 +28,9 @@ const (
 // IPv4 is a view of an IPv4 header without options.
 type IPv4 struct{ b []byte }
 
-// ParseIPv4 splits a packet into its header and its payload. It removes octets behind
-// the packet's own length (Ethernet padding). It does not check the checksum.
+// ParseIPv4 splits a packet into its header and its payload. ParseIPv4 removes octets
+// behind the packet's own length (Ethernet padding). ParseIPv4 does not check the
+// checksum.
 func ParseIPv4(b []byte) (h IPv4, payload []byte, why Reason) {
 	h, why = parseIPv4Header(b)
 	if why != OK {

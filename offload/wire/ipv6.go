@@ -23,9 +23,9 @@ const (
 // IPv6 is a view of an IPv6 header.
 type IPv6 struct{ b []byte }
 
-// ParseIPv6 splits a packet into its header and its payload. It removes octets behind
-// the packet's own length (Ethernet padding). It refuses extension headers. For a
-// fragment header the Reason is Fragment.
+// ParseIPv6 splits a packet into its header and its payload. ParseIPv6 removes octets
+// behind the packet's own length (Ethernet padding). ParseIPv6 refuses extension
+// headers. For a fragment header the Reason is Fragment.
 func ParseIPv6(b []byte) (h IPv6, payload []byte, why Reason) {
 	h, why = parseIPv6Header(b)
 	if why != OK {
@@ -53,7 +53,7 @@ func parseIPv6Header(b []byte) (IPv6, Reason) {
 }
 
 // extension returns the Reason to refuse a next-header value that stands for an
-// extension header (IANA's registry). It returns OK for any other value.
+// extension header (IANA's registry). extension returns OK for any other value.
 func extension(next uint8) Reason {
 	switch next {
 	case 44: // RFC 8200 §4.5

@@ -107,7 +107,7 @@ type MPAEnhancedFields struct {
 	IRD, ORD   uint16
 }
 
-// Append appends the block's 4 octets. It writes the low 14 bits of each depth.
+// Append appends the block's 4 octets. Append writes the low 14 bits of each depth.
 func (f MPAEnhancedFields) Append(b []byte) []byte {
 	ird, ord := f.IRD&enhDepth, f.ORD&enhDepth
 	for _, bit := range [...]struct {

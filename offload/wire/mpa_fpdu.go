@@ -44,8 +44,8 @@ func PutMarker(b []byte, back int) {
 	binary.BigEndian.PutUint16(b[markerPointer:], uint16(back))
 }
 
-// MarkerPointer returns the distance in a Marker. It takes the lowest two bits as 0,
-// because the length of an FPDU is a multiple of 4 octets.
+// MarkerPointer returns the distance in a Marker. MarkerPointer takes the lowest two
+// bits as 0, because the length of an FPDU is a multiple of 4 octets.
 func MarkerPointer(b []byte) uint16 {
 	return binary.BigEndian.Uint16(b[markerPointer:]) &^ (fpduAlign - 1)
 }

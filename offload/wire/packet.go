@@ -122,9 +122,9 @@ func (p *Packet) parseTCP(b []byte) Reason {
 //
 // The TCP checksum field may contain only the folded sum of the pseudo-header. The
 // sender's kernel then left the rest to a device, and a veth does not complete it.
-// VerifyChecksum sets p.Partial for such a packet. It returns PartialChecksum, unless
-// acceptPartial is set. If the caller accepts such a packet, no checksum protects the
-// payload.
+// VerifyChecksum sets p.Partial for such a packet. VerifyChecksum returns
+// PartialChecksum, unless acceptPartial is set. If the caller accepts such a packet, no
+// checksum protects the payload.
 func (p *Packet) VerifyChecksum(b []byte, acceptPartial bool) Reason {
 	if p.Family == V4 && Sum(0).Add(b[p.L3:p.L4]).Fold() != Good {
 		return BadIPChecksum

@@ -33,8 +33,8 @@ const (
 	LayerLLP   = 2 // MPA
 )
 
-// TerminateFields is the payload of a Terminate. It contains the error, and the part of
-// the faulty segment that the sender quotes.
+// TerminateFields is the payload of a Terminate. TerminateFields contains the error,
+// and the part of the faulty segment that the sender quotes.
 type TerminateFields struct {
 	Layer, Type uint8 // four bits each
 	Code        uint8
@@ -80,10 +80,10 @@ func (f TerminateFields) segment() uint16 {
 	return 0
 }
 
-// ParseTerminate reads the payload of a Terminate. It reads the fields that the flags
-// announce as far as they are present, because some senders announce more than they
-// quote. Header and ReadRequest borrow payload. ok is false if the control word is cut
-// off.
+// ParseTerminate reads the payload of a Terminate. ParseTerminate reads the fields that
+// the flags announce as far as they are present, because some senders announce more
+// than they quote. Header and ReadRequest borrow payload. ok is false if the control
+// word is cut off.
 //
 // Linux siw on little-endian machines writes the control word with the bits of each
 // octet in another order. If such a Terminate quotes a segment, the flags show the

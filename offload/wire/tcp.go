@@ -26,8 +26,8 @@ const (
 // TCP is a view of a TCP header with its options.
 type TCP struct{ b []byte }
 
-// ParseTCP splits a segment into its header and its payload. It does not check the
-// checksum.
+// ParseTCP splits a segment into its header and its payload. ParseTCP does not check
+// the checksum.
 func ParseTCP(b []byte) (h TCP, payload []byte, why Reason) {
 	if len(b) < TCPLen {
 		return TCP{}, nil, Short
@@ -50,9 +50,9 @@ func (h TCP) Urgent() uint16   { return binary.BigEndian.Uint16(h.b[tcpUrgent:])
 func (h TCP) Options() []byte  { return h.b[TCPLen:] }
 func (h TCP) Len() int         { return len(h.b) } // length of the header in octets, options included
 
-// Fields reads the header into f. It returns false if the options are malformed. f then
-// contains the options before the malformed one. Fields ignores the options behind it,
-// as the kernel does (RFC 9293 §3.1 leaves this choice to the receiver).
+// Fields reads the header into f. Fields returns false if the options are malformed. f
+// then contains the options before the malformed one. Fields ignores the options behind
+// it, as the kernel does (RFC 9293 §3.1 leaves this choice to the receiver).
 func (h TCP) Fields(f *TCPFields) (sound bool) {
 	f.SrcPort, f.DstPort = h.SrcPort(), h.DstPort()
 	f.Seq, f.Ack = h.Seq(), h.Ack()
@@ -63,9 +63,9 @@ func (h TCP) Fields(f *TCPFields) (sound bool) {
 	return f.parseOptions(h.Options())
 }
 
-// Append appends the header to b with a checksum of zero. It writes as many SACK blocks
-// as fit, from the first on. HeaderLen returns the header's length. The urgent pointer
-// is zero, because stag sends no urgent data.
+// Append appends the header to b with a checksum of zero. Append writes as many SACK
+// blocks as fit, from the first on. HeaderLen returns the header's length. The urgent
+// pointer is zero, because stag sends no urgent data.
 func (f *TCPFields) Append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint16(b, f.SrcPort)
 	b = binary.BigEndian.AppendUint16(b, f.DstPort)

@@ -16,15 +16,15 @@ const (
 	CWR
 )
 
-// SACKBlock is one block of a SACK option (RFC 2018 §3). It covers the octets from
-// Left up to, but not including, Right.
+// SACKBlock is one block of a SACK option (RFC 2018 §3). A SACKBlock covers the octets
+// from Left up to, but not including, Right.
 type SACKBlock struct{ Left, Right seq.Num }
 
 // MaxSACK is how many blocks fit into one option field without timestamps.
 const MaxSACK = 4
 
-// TCPFields is a TCP header in host form. It is either parsed from a segment or passed
-// to Append. It has the options that appear outside SYN segments.
+// TCPFields is a TCP header in host form. TCPFields is either parsed from a segment or
+// passed to Append. TCPFields has the options that appear outside SYN segments.
 type TCPFields struct {
 	SrcPort, DstPort uint16
 	Seq, Ack         seq.Num

@@ -55,8 +55,8 @@ func (f *TCPFields) parseOptions(b []byte) (sound bool) {
 	return true
 }
 
-// option reads one option of any kind except end and NOP. It ignores a known option of
-// the wrong length.
+// option reads one option of any kind except end and NOP. option ignores a known option
+// of the wrong length.
 func (f *TCPFields) option(o []byte) {
 	switch {
 	case o[0] == optTS && len(o) == optTSLen:

@@ -116,8 +116,8 @@ func (t *HeaderTemplate) DstMAC() MAC { return MAC(t.head[ethDst:]) }
 func (t *HeaderTemplate) Len(f *TCPFields) int { return int(t.l4) + f.HeaderLen() }
 
 // Write writes the headers of one segment directly in front of its payload, with
-// checksums. It returns the length of the headers in octets. The payload is b[at:], and
-// the frame is b[at-n:]. at must be at least Len(f). port.Headroom always is. Write
+// checksums. Write returns the length of the headers in octets. The payload is b[at:],
+// and the frame is b[at-n:]. at must be at least Len(f). port.Headroom always is. Write
 // uses the ports of the flow, not those in f.
 //
 // Write overwrites the octets in front of the payload. If those octets of the chunk are

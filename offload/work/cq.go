@@ -7,7 +7,7 @@ import (
 	"github.com/stag-rdma/stag/offload/signal"
 )
 
-// CQ is a completion queue. It is a ring that the steps of any engine push to. One
+// CQ is a completion queue. A CQ is a ring that the steps of any engine push to. One
 // goroutine at a time polls it. A push never waits. If the ring is full, the pushed
 // completion is lost. The CQ is overrun from then on (RFC 5042 §6.4.3.2: an overrun
 // affects only the QPs of this CQ).
@@ -117,7 +117,7 @@ func (c *CQ) Push(from *Places, w Completion, event bool) bool {
 	return true
 }
 
-// room reports whether position pos can be filled. It reads the poller's position. If
+// room reports whether position pos can be filled. room reads the poller's position. If
 // the poller claims a position ahead of the pushes, or a round behind them, room
 // returns false. Only completions of that poller are lost then.
 func (c *CQ) room(pos uint64) bool {
@@ -180,8 +180,8 @@ func (c *CQ) Poll(dst []Completion) int {
 	return n
 }
 
-// giveBack stores that everything before pos has been polled. It gives back the places
-// of the last count completions, which are all of one queue.
+// giveBack stores that everything before pos has been polled. giveBack gives back the
+// places of the last count completions, which are all of one queue.
 func (c *CQ) giveBack(pos uint64, from *Places, count uint32) {
 	if count != 0 {
 		c.ends.head.Store(pos)

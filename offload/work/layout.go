@@ -92,8 +92,8 @@ const (
 	cellLen     = 32
 )
 
-// shape is the third line of every ring. It contains the sizes that the ring was made for. shape is
-// written once and not read again.
+// shape is the third line of every ring. shape contains the sizes that the ring was made
+// for. shape is written once and not read again.
 type shape struct{ version, depth, slot, elements, inline uint32 }
 
 // queueEnds are the first lines of a send ring or a receive ring.
@@ -135,7 +135,8 @@ type cell struct {
 	c   Completion
 }
 
-// roundUp returns the smallest power of two that is n or more. It returns at least 1.
+// roundUp returns the smallest power of two that is n or more. roundUp returns at least
+// 1.
 func roundUp(n int) int { return 1 << bits.Len(uint(max(n, 1)-1)) }
 
 // sendSlotOf returns the length in octets of a slot whose body has room for the given number of

@@ -116,7 +116,7 @@ func (q *RecvQueue) publish() {
 	}
 }
 
-// Post copies as many of wrs into the ring as there is room for. It returns their
+// Post copies as many of wrs into the ring as there is room for. Post returns their
 // number. The caller must have checked wrs.
 func (q *RecvQueue) Post(wrs []RecvWR) int {
 	tail := q.tail.Load()

@@ -189,7 +189,7 @@ func (q *SendQueue) publish() {
 	}
 }
 
-// Post copies as many of wrs into the ring as there is room for. It returns their
+// Post copies as many of wrs into the ring as there is room for. Post returns their
 // number. The caller must have checked wrs.
 func (q *SendQueue) Post(wrs []SendWR) int {
 	tail := q.tail.Load()

@@ -45,8 +45,8 @@ func (o WROp) String() string {
 	return fmt.Sprintf("operation %d", uint8(o))
 }
 
-// Completes returns the operation in the completion of a request of operation o. It
-// returns NoOp if o is not known.
+// Completes returns the operation in the completion of a request of operation o.
+// Completes returns NoOp if o is not known.
 func (o WROp) Completes() WCOp {
 	if o.Known() {
 		return sendOps[o].completes
