@@ -172,8 +172,8 @@ func TestParkedFlowOutlivesTheOtherAdapter(t *testing.T) {
 	r.pingPong(peer)
 }
 
-// openThree offloads our first interface, whose program is private, and two others that are loaded as one instance, as
-// one adapter.
+// openThree offloads three local interfaces as one adapter. The first one has a private program. The other two are
+// loaded as one instance.
 func (r *rig) openThree() (second, third *nic.NIC) {
 	r.Helper()
 	r.secondCable()

@@ -172,7 +172,7 @@ func (l *leaving) within(step handoff.Step) {
 	l.unchanged(left)
 }
 
-// leaveNoticed returns when our side's kernel or an engine has received the peer's last segment.
+// leaveNoticed returns when the local side's kernel or an engine has received the peer's last segment.
 func (l *leaving) leaveNoticed(step handoff.Step) error {
 	before := l.counters().Parked
 	if err := l.leave(l.peer, l.act); err != nil {

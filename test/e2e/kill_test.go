@@ -117,7 +117,7 @@ func (r *rig) accept(l *net.TCPListener) *net.TCPConn {
 	return c
 }
 
-// lookup returns our side's interface as the loader describes it.
+// lookup returns the local side's interface as the loader describes it.
 func (r *rig) lookup() (l loader.Link) {
 	r.Helper()
 	r.in(ours, func() error {
@@ -139,7 +139,7 @@ type process struct {
 	out *bufio.Reader
 }
 
-// startVictim starts a victim in our side's namespace.
+// startVictim starts a victim in the local side's namespace.
 func (r *rig) startVictim(peer string) *process {
 	r.Helper()
 	var space *os.File

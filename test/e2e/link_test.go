@@ -142,7 +142,7 @@ func TestNeighbourMoves(t *testing.T) {
 	}
 }
 
-// forgetNeighbours deletes our side's neighbour entries.
+// forgetNeighbours deletes the local side's neighbour entries.
 func (r *rig) forgetNeighbours() {
 	r.Helper()
 	r.in(ours, func() error {
@@ -154,7 +154,7 @@ func (r *rig) forgetNeighbours() {
 	})
 }
 
-// isKept waits until our side's kernel refreshes the peer's neighbour entry by itself.
+// isKept waits until the local side's kernel refreshes the peer's neighbour entry by itself.
 func (r *rig) isKept() {
 	r.Helper()
 	r.Eventually("the kernel keeps the neighbour fresh", func() (kept bool) {
@@ -169,7 +169,7 @@ func (r *rig) isKept() {
 	})
 }
 
-// hurryNeighbours makes our side's kernel detect a silent neighbour sooner.
+// hurryNeighbours makes the local side's kernel detect a silent neighbour sooner.
 func (r *rig) hurryNeighbours() {
 	r.Helper()
 	dir := "ipv4/neigh/" + r.pair.Ends[ours].Name + "/"

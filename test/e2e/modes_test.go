@@ -13,7 +13,7 @@ import (
 )
 
 // TestProgressModes transfers octets in both directions with every progress mode: the engine's goroutine alone,
-// sleeping or spinning, and several users who call Progress at once while the goroutine stands by.
+// sleeping or spinning, and several users that call Progress at the same time while the goroutine waits.
 func TestProgressModes(t *testing.T) {
 	for _, m := range []struct {
 		name   string

@@ -23,7 +23,7 @@ var farAway = netip.MustParseAddr("203.0.113.1")
 var nobody = netip.MustParseAddr("192.0.2.55")
 
 // routers is a set-up in which the local side reaches farAway through two routers. Both are macvlan ports of the peer.
-// What reaches one of them reaches the peer. Packets to a MAC address that neither router has are lost.
+// A packet for one of them reaches the peer. Packets to a MAC address that neither router has are lost.
 type routers struct {
 	*rig
 	name [2]string

@@ -59,7 +59,7 @@ func tupleOf(c *net.TCPConn) tuple {
 	return tuple{c.LocalAddr().(*net.TCPAddr), c.RemoteAddr().(*net.TCPAddr)}
 }
 
-// sockets returns how many sockets of our side's kernel have the tuple, in any state.
+// sockets returns how many sockets of the local side's kernel have the tuple, in any state.
 func (r *rig) sockets(t tuple) (n int) {
 	r.Helper()
 	family := uint8(unix.AF_INET6)

@@ -77,13 +77,13 @@ func TestLoss(t *testing.T) {
 	}
 }
 
-// lossy are measurements short enough for a bad cable. perftest compares nothing:
-// here the CRC stands for every octet, which our side asks for.
+// lossy are measurements that are short enough for a bad cable. perftest does not
+// compare octets, so stag asks for the CRC, which checks every octet.
 var lossy = []measurement{
 	{"write_bw", "-n 50 -s 20000", 50}, {"read_bw", "-n 50 -s 20000", 50}, {"send_bw", "-n 50 -s 20000", 50},
 }
 
-// TestPerftestLoss: many messages under way at a time, on a bad cable.
+// TestPerftestLoss has many messages in flight at the same time on a bad cable.
 func TestPerftestLoss(t *testing.T) {
 	for _, m := range lossy {
 		for _, side := range []struct {

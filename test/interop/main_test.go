@@ -11,10 +11,10 @@ import (
 	"github.com/stag-rdma/stag/test/need"
 )
 
-// TestMain runs the tests in a copy whose BPF file system and /run, with all
-// temporary files, nobody else sees. Whatever ends the copy, Ctrl-C included,
-// ends everything: these mounts, both network namespaces, which have no names, and
-// the guest and all commands, which die with their parent.
+// TestMain runs the tests in a copy of this program with its own BPF file system and
+// /run, which contain all temporary files. The end of the copy, even by Ctrl-C, ends
+// everything. The mounts and both network namespaces, which have no names, vanish. The
+// guest and all commands are killed with their parent.
 func TestMain(m *testing.M) {
 	if os.Geteuid() != 0 {
 		fmt.Fprintln(os.Stderr, "interop: namespaces and XDP take root: run it as root")
