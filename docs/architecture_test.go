@@ -13,7 +13,7 @@ import (
 var codeLink = regexp.MustCompile("\\[`([^`\\]]+)`\\]\\((\\.\\./[^)\\s]+\\.(?:go|c))\\)")
 
 // TestArchitectureNamesCode: every name on the page that links to a file is declared in
-// that file. A function that moves takes its link along.
+// that file. If a function moves, the test demands that its link changes.
 func TestArchitectureNamesCode(t *testing.T) {
 	page, err := os.ReadFile("architecture.md")
 	if err != nil {
@@ -30,8 +30,8 @@ func TestArchitectureNamesCode(t *testing.T) {
 	}
 }
 
-// declares reports whether a file declares a name: Function, Type.Method, or anything
-// else by its own name. A name that is the end of the file's own path is declared by it.
+// declares reports whether a file declares a name. The name of a method is Type.Method. A
+// file also declares the end of its own path.
 func declares(t *testing.T, file, name string) bool {
 	t.Helper()
 	if strings.HasSuffix(file, name) {
@@ -61,7 +61,7 @@ func declares(t *testing.T, file, name string) bool {
 	return found
 }
 
-// method returns the name of a function, behind that of its receiver's type if it has one.
+// method returns the name of a function, or Type.Method for a method.
 func method(f *ast.FuncDecl) string {
 	if f.Recv == nil {
 		return f.Name.Name
@@ -76,7 +76,7 @@ func method(f *ast.FuncDecl) string {
 	return f.Name.Name
 }
 
-// TestDeclares: a name that is not there is noticed.
+// TestDeclares: declares rejects a name that its file does not declare.
 func TestDeclares(t *testing.T) {
 	for name, want := range map[string]bool{
 		"TestDeclares": true, "table": true, "table.rows": true, "codeLink": true, "architecture_test.go": true,

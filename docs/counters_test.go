@@ -1,5 +1,5 @@
-// Package docs checks that the documents say what the code does. What can be
-// generated from the code is: go test ./docs -update.
+// Package docs checks the documents against the code. go test ./docs -update
+// rewrites the documents that are generated from the code.
 package docs
 
 import (
@@ -20,17 +20,17 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the generated documents")
 
-// table is one of the reference: the fields of a struct, or the constants of a
-// type with the names that it shows them by.
+// table is a table of counters.md. Its rows are the fields of a struct, or the
+// constants of a type with the names under which they are shown.
 type table struct {
 	title string
 	layer string
 	intro string
-	file  string // from the module's root
+	file  string // file with the type, from the module's root
 	typ   string
 	names string // variable with the constants' names; "": a struct
-	where string // file of names, where that is another
-	but   string // a constant that is no reason: all is well
+	where string // file with the variable names, if it is not file; "": it is file
+	but   string // constant that is not a reason, such as OK
 }
 
 var tables = []table{
@@ -72,7 +72,7 @@ name. With ` + "`--all`" + ` it also prints counters that are 0. In JSON every c
 and its name.
 `
 
-// TestCounters: counters.md is what the code has.
+// TestCounters: counters.md has exactly the counters and comments of the code.
 func TestCounters(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(head)
@@ -113,14 +113,14 @@ func parse(t *testing.T, name string) *ast.File {
 	return f
 }
 
-// row is one counter, or a few that one comment explains.
+// row is one counter, or several counters that share a comment.
 type row struct {
 	names []string
 	what  string
 }
 
-// rows are those of the table, in the order of the code. What has no comment,
-// or no name, is an error.
+// rows returns the rows of the table, in the order of the code. A counter without
+// a comment or without a name is an error.
 func (x table) rows(f, names *ast.File) (rows []row, err error) {
 	if x.names == "" {
 		rows = fields(f, x.typ)
@@ -140,7 +140,7 @@ func (x table) rows(f, names *ast.File) (rows []row, err error) {
 	return rows, nil
 }
 
-// fields are the exported ones of type uint64 of a struct.
+// fields returns the rows for the exported fields of type uint64 of a struct.
 func fields(f *ast.File, typ string) (rows []row) {
 	ast.Inspect(f, func(n ast.Node) bool {
 		spec, ok := n.(*ast.TypeSpec)
@@ -162,8 +162,8 @@ func fields(f *ast.File, typ string) (rows []row) {
 	return rows
 }
 
-// constants are those of a type which begin in one block with its iota. The
-// last, how many there are, has no name.
+// constants returns the rows for the constants of a type, from the block that
+// begins with iota. It leaves out the last constant, which is their number.
 func constants(f *ast.File, typ string, names map[string]string, but string) (rows []row) {
 	for _, decl := range f.Decls {
 		block, ok := decl.(*ast.GenDecl)
@@ -187,14 +187,14 @@ func of(spec *ast.ValueSpec, typ string) bool {
 	return ok && kind.Name == typ
 }
 
-// counts reports whether a constant is how many there are.
+// counts reports whether a constant is the number of constants of its type.
 func counts(spec *ast.ValueSpec) bool {
 	name := spec.Names[0].Name
 	return strings.HasPrefix(strings.ToLower(name), "num") || name == "Reasons" || name == "Faults"
 }
 
-// shown are the names by which constants are shown, from the literal of the
-// array with them.
+// shown returns the names under which constants are shown, from the literal of the
+// array that has them.
 func shown(f *ast.File, variable string) map[string]string {
 	names := map[string]string{}
 	ast.Inspect(f, func(n ast.Node) bool {
@@ -214,7 +214,7 @@ func shown(f *ast.File, variable string) map[string]string {
 	return names
 }
 
-// constant is the name of a constant, of this package or another.
+// constant returns the name of a constant of this or another package.
 func constant(e ast.Expr) string {
 	if s, ok := e.(*ast.SelectorExpr); ok {
 		return s.Sel.Name
@@ -224,7 +224,7 @@ func constant(e ast.Expr) string {
 
 func comment(c *ast.CommentGroup) string { return strings.Join(strings.Fields(c.Text()), " ") }
 
-// TestRows: what the code does not explain is found.
+// TestRows: rows returns an error for a constant without a comment or a name.
 func TestRows(t *testing.T) {
 	const source = `package p
 type Drop uint8

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// dashboard is as much of Grafana's model as is looked at.
+// dashboard has the parts of Grafana's model that the test reads.
 type dashboard struct {
 	Title, UID    string
 	SchemaVersion int
@@ -35,13 +35,13 @@ type panel struct {
 
 type source struct{ Type, UID string }
 
-// chosen reports whether it is the one that the user has chosen above.
+// chosen reports whether the source is the data source that the user selects in the dashboard.
 func (s *source) chosen() bool { return s != nil && s.Type == "prometheus" && s.UID == "${datasource}" }
 
-// metric is a name of stag's in an expression.
+// metric matches the name of a metric of stag in an expression.
 var metric = regexp.MustCompile(`\bstag_\w+`)
 
-// exported are the metrics that there are, with their labels.
+// exported returns the metrics of the exporter, with their labels.
 func exported(t *testing.T) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile("metrics.md")
@@ -58,13 +58,13 @@ func exported(t *testing.T) map[string][]string {
 	return all
 }
 
-// selector is a metric with what is chosen of it, and matcher a label in there.
+// selector matches a metric with its label matchers, and matcher matches one label matcher.
 var (
 	selector = regexp.MustCompile(`\b(stag_\w+)(?:\{([^}]*)\})?`)
 	matcher  = regexp.MustCompile(`(\w+)(?:=|!=|=~|!~)"`)
 )
 
-// foreign are names and labels in an expression that the exporter has not.
+// foreign returns the names and labels in an expression that the exporter does not have.
 func foreign(all map[string][]string, expr string) (list []string) {
 	for _, m := range selector.FindAllStringSubmatch(expr, -1) {
 		labels, ok := all[m[1]]
@@ -81,8 +81,8 @@ func foreign(all map[string][]string, expr string) (list []string) {
 	return list
 }
 
-// TestDashboard: it shows what the exporter has, and Grafana can tell its parts
-// apart.
+// TestDashboard: the dashboard uses only metrics and labels that the exporter has,
+// and its panels have different numbers.
 func TestDashboard(t *testing.T) {
 	text, err := os.ReadFile("grafana/stag.json")
 	if err != nil {
@@ -137,7 +137,7 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// TestForeign: what is not exported is found.
+// TestForeign: foreign finds metrics and labels that are not exported.
 func TestForeign(t *testing.T) {
 	all := map[string][]string{"stag_x": {"device"}}
 	for expr, n := range map[string]int{`rate(stag_x{device=~"a"}[5m])`: 0, "stag_y": 1, `stag_x{port="1"} / stag_z{port="1"}`: 2} {

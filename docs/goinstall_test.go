@@ -13,12 +13,12 @@ import (
 	"github.com/stag-rdma/stag/test/need"
 )
 
-// goInstall is the line that the README tells people to type.
+// goInstall is the command in the README that installs stag.
 const goInstall = "go install github.com/stag-rdma/stag/cmd/stag@latest"
 
-// TestGoInstall: the README's line works as it stands. Here it gets this tree from a
-// module proxy of files, and the modules that stag needs from Go's own cache.
-// It is built as make build does, so that Go has its dependencies compiled already.
+// TestGoInstall: the README's line works without a change. In the test it gets this tree
+// from a module proxy of files, and the modules that stag needs from Go's own cache. The
+// build has the flags of make build, so that Go has already compiled the dependencies.
 func TestGoInstall(t *testing.T) {
 	need.Tool(t, "go")
 	readme, err := os.ReadFile("../README.md")
@@ -46,7 +46,7 @@ func TestGoInstall(t *testing.T) {
 	}
 }
 
-// ask is what a command prints.
+// ask returns the output of a command.
 func ask(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	out, err := exec.Command(name, args...).Output()
@@ -88,7 +88,7 @@ func serve(t *testing.T, proxy, version string) {
 	}
 }
 
-// pack writes the files of this tree, without what no version of a module has.
+// pack writes the files of this tree, without files that a module version cannot have.
 func pack(f *os.File, prefix string) error {
 	z := zip.NewWriter(f)
 	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {

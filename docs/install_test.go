@@ -13,7 +13,7 @@ import (
 	"github.com/stag-rdma/stag/test/need"
 )
 
-// installed is a prefix below which make install has put everything.
+// installed runs make install with a prefix of the test, and returns the prefix.
 func installed(t *testing.T) (prefix string, make func(target string)) {
 	t.Helper()
 	need.Tool(t, "make")
@@ -30,8 +30,8 @@ func installed(t *testing.T) (prefix string, make func(target string)) {
 	return prefix, make
 }
 
-// TestInstall: everything lands where it belongs, and works there; uninstall
-// takes it away.
+// TestInstall: make install puts every file into its directory, and the files work
+// there. make uninstall removes them.
 func TestInstall(t *testing.T) {
 	prefix, run := installed(t)
 	for _, name := range []string{"bin/stag", "share/man/man8/stag.8", "share/man/man8/stag-metrics.8",
@@ -62,11 +62,11 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// inRepository begins links to what is not installed.
+// inRepository is the beginning of links to files that are not installed.
 const inRepository = "https://github.com/stag-rdma/stag/blob/main/"
 
-// installedLinks: what the installed documents refer to is installed, or is at its
-// place in the repository.
+// installedLinks demands that every target of a link in the installed documents is
+// installed, or is in the repository.
 func installedLinks(t *testing.T, dir string) {
 	links := 0
 	for _, page := range filesBelow(t, dir) {
@@ -110,8 +110,8 @@ func filesBelow(t *testing.T, dir string) (list []string) {
 	return list
 }
 
-// units: systemd takes them, where it is installed, and they start what make
-// install has put there, with commands and flags that there are.
+// units demands that the systemd units start the installed program, with commands and
+// flags that exist. If systemd is installed, it must accept the units.
 func units(t *testing.T, prefix string) {
 	stag := filepath.Join(prefix, "bin/stag")
 	for unit, wants := range map[string]string{
@@ -133,7 +133,7 @@ func units(t *testing.T, prefix string) {
 	}
 }
 
-// startsOf are the command lines of a unit.
+// startsOf returns the command lines of a unit.
 func startsOf(t *testing.T, file string) (list []string) {
 	t.Helper()
 	f, err := os.Open(file)
@@ -151,8 +151,8 @@ func startsOf(t *testing.T, file string) (list []string) {
 	return list
 }
 
-// verify asks systemd about a unit, which must be in a directory under the name
-// that an instance of it has.
+// verify runs systemd's check of a unit. It copies the unit under the name of an instance,
+// because the check needs such a name.
 func verify(t *testing.T, file, unit string) {
 	t.Helper()
 	text, err := os.ReadFile(file)

@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// link is one of Markdown, with where it leads.
+// link matches a link in Markdown, with its target.
 var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
-// TestLinks: what documents refer to is there, and every document is referred to
-// by the README.
+// TestLinks: the target of every link in a document exists, and the README links to every
+// document.
 func TestLinks(t *testing.T) {
 	pages, err := filepath.Glob("*.md")
 	if err != nil {

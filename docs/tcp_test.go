@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestPromises: every promise of tcp.md names tests, and they are there.
+// TestPromises: every promise of tcp.md names tests, and these tests exist.
 func TestPromises(t *testing.T) {
 	page, err := os.ReadFile("tcp.md")
 	if err != nil {
@@ -26,8 +26,8 @@ func TestPromises(t *testing.T) {
 	}
 }
 
-// missing is what a list of tests has wrong, such as `offload/tcp`: `TestA`,
-// `TestB`; `test/e2e`: `TestC`.
+// missing returns the errors in a list of tests. A list has the form `offload/tcp`:
+// `TestA`, `TestB`; `test/e2e`: `TestC`.
 func missing(t *testing.T, base, list string) (wrong []string) {
 	t.Helper()
 	for part := range strings.SplitSeq(list, "; ") {
@@ -46,7 +46,7 @@ func missing(t *testing.T, base, list string) (wrong []string) {
 	return wrong
 }
 
-// testsOf is the text of all tests of a package.
+// testsOf returns the text of all tests of a package.
 func testsOf(t *testing.T, dir string) string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
@@ -64,7 +64,7 @@ func testsOf(t *testing.T, dir string) string {
 	return all.String()
 }
 
-// TestMissing: a test that is gone is noticed.
+// TestMissing: missing finds a test that does not exist.
 func TestMissing(t *testing.T) {
 	for list, wrong := range map[string]int{
 		"`docs`: `TestMissing`, `TestPromises`":         0,

@@ -14,20 +14,19 @@ import (
 	"unicode/utf8"
 )
 
-// sources are where messages come from.
+// sources are the directories whose code has messages.
 var sources = []string{"loader", "rdma", "offload", "afxdp", "bpf", "tpt", "cmd/stag"}
 
-// text is a message as the code has it: parts that are fixed, with something
-// between each two.
+// text is a message in the code: fixed parts, with a variable part between each two.
 type text struct {
 	like  *regexp.Regexp
-	fixed int  // octets
-	joker bool // there is something between parts
+	fixed int  // number of octets in the fixed parts
+	joker bool // there is a variable part
 }
 
 var verb = regexp.MustCompile(`%[+#]?[a-z]`)
 
-// newText makes one of a format; hole stands for what is not known.
+// newText makes a text from a format. hole stands for a variable part.
 func newText(format string) text {
 	parts := verb.Split(strings.ReplaceAll(format, hole, "%v"), -1)
 	x := text{joker: len(parts) > 1}
@@ -42,13 +41,13 @@ func newText(format string) text {
 
 const hole = "\x00"
 
-// says reports whether the message can be quoted like this. One that is mostly
-// unknown cannot be told from others.
+// says reports whether quote can be this message. It returns false for a message with too
+// few fixed parts, because such a message would match any quote.
 func (x text) says(quote string) bool {
 	return x.like.MatchString(quote) && (!x.joker || 2*x.fixed >= len(quote))
 }
 
-// texts are all the strings of a file, sums of strings as a whole.
+// texts returns all strings of a file. A sum of strings is one string.
 func texts(f *ast.File) (all []text) {
 	ast.Inspect(f, func(n ast.Node) bool {
 		e, ok := n.(ast.Expr)
@@ -63,7 +62,7 @@ func texts(f *ast.File) (all []text) {
 	return all
 }
 
-// value is what is known of a string.
+// value returns the fixed parts of a string expression, with hole for each variable part.
 func value(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -78,7 +77,7 @@ func value(e ast.Expr) string {
 	return hole
 }
 
-// sourceTexts are those of the packages that messages come from.
+// sourceTexts returns the texts of all files in sources.
 func sourceTexts(t *testing.T) (all []text) {
 	t.Helper()
 	for _, dir := range sources {
@@ -99,10 +98,10 @@ func sourceTexts(t *testing.T) (all []text) {
 	return all
 }
 
-// quote is what stands between backquotes.
+// quote matches the text between backquotes.
 var quote = regexp.MustCompile("`([^`]+)`")
 
-// quotes are the messages that a document quotes: in its headings and tables.
+// quotes returns the messages that a document quotes in its headings and tables.
 func quotes(document string) (list []string) {
 	for line := range strings.Lines(document) {
 		if strings.HasPrefix(line, "### ") || strings.HasPrefix(line, "| ") {
@@ -123,7 +122,7 @@ func said(all []text, quote string) bool {
 	return false
 }
 
-// TestTroubleshooting: what is quoted can be said.
+// TestTroubleshooting: every quoted message can be a message of the code.
 func TestTroubleshooting(t *testing.T) {
 	document, err := os.ReadFile("troubleshooting.md")
 	if err != nil {
@@ -140,7 +139,7 @@ func TestTroubleshooting(t *testing.T) {
 	}
 }
 
-// probeFiles are where the rows come from.
+// probeFiles returns the files whose code makes the rows of doctor.
 func probeFiles(t *testing.T) (names []string) {
 	t.Helper()
 	for _, pattern := range []string{"loader/doctor/*.go", "cmd/stag/internal/doctor/*.go"} {
@@ -157,7 +156,7 @@ func probeFiles(t *testing.T) (names []string) {
 	return names
 }
 
-// TestEveryProbe: each row that doctor can print is in the table.
+// TestEveryProbe: the table has each row that doctor can print.
 func TestEveryProbe(t *testing.T) {
 	document, err := os.ReadFile("troubleshooting.md")
 	if err != nil {
@@ -182,7 +181,7 @@ func TestEveryProbe(t *testing.T) {
 	}
 }
 
-// TestSays: the check itself must be able to fail.
+// TestSays: says accepts the right quotes, and rejects wrong ones.
 func TestSays(t *testing.T) {
 	for _, c := range []struct {
 		format, quote string

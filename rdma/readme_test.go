@@ -27,7 +27,7 @@ func put(ctx context.Context, adapter *rdma.Adapter, address string, memory []by
 	if err := ep.Dial(ctx, address, rdma.ConnParams{}); err != nil {
 		return err
 	}
-	offer := ep.QP.Conn().PrivateData // the server's words: check them before use
+	offer := ep.QP.Conn().PrivateData // sent by the server: check it before use
 	if len(offer) != 12 {
 		return fmt.Errorf("%s offers no memory: its private data has %d octets, not 12", address, len(offer))
 	}
@@ -42,7 +42,7 @@ func put(ctx context.Context, adapter *rdma.Adapter, address string, memory []by
 	if _, err := ep.Sent(ctx); err != nil {
 		return err
 	}
-	return ep.QP.Disconnect(ctx) // nil: the server has everything
+	return ep.QP.Disconnect(ctx) // nil: the server has received everything
 }
 
 // serve lets the next client write into memory. It returns when the client has written.
@@ -52,7 +52,7 @@ func serve(ctx context.Context, adapter *rdma.Adapter, l *rdma.Listener, memory 
 		return err
 	}
 	defer ep.Close()
-	if _, err := ep.QP.PostRecv(rdma.RecvWR{}); err != nil { // before the message comes
+	if _, err := ep.QP.PostRecv(rdma.RecvWR{}); err != nil { // posted before the message comes
 		return err
 	}
 	request, err := l.Accept(ctx)

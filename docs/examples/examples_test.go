@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(build(m))
 }
 
-// build builds the examples and runs the tests.
+// build builds the examples and then runs the tests.
 func build(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "stag-examples-")
 	if err != nil {
@@ -43,12 +43,12 @@ func build(m *testing.M) int {
 	return m.Run()
 }
 
-// stage is where the two ends of an example run.
+// stage has the places in which the two ends of an example run.
 type stage struct {
 	*testing.T
-	host string // of the server
+	host string // address of the server
 	flag [2][]string
-	in   [2]func(func() error) error // runs a function in the namespace of the end
+	in   [2]func(func() error) error // functions that run a function in the namespace of an end, by end
 }
 
 // The two ends.
@@ -83,7 +83,7 @@ func onBothPaths(t *testing.T, test func(s *stage)) {
 type program struct {
 	t    *testing.T
 	cmd  *exec.Cmd
-	out  io.ReadCloser // standard output
+	out  io.ReadCloser // standard output of the program
 	errs io.ReadCloser // standard error
 }
 
@@ -103,7 +103,7 @@ func (s *stage) start(side pair.Side, name string, stdin io.Reader, args ...stri
 	return x
 }
 
-// listening reads the address that a server prints when it is ready.
+// listening returns the address that a server prints when it is ready.
 func (x *program) listening(from io.Reader) string {
 	x.t.Helper()
 	line, err := bufio.NewReader(from).ReadString('\n')
@@ -126,7 +126,7 @@ func (x *program) ends(code int) (out, errs string) {
 	text, err := io.ReadAll(x.out)
 	rig.Must(x.t, err)
 	errs = string(<-said)
-	_ = x.cmd.Wait() // the exit code tells
+	_ = x.cmd.Wait() // the exit code has the result
 	if got := x.cmd.ProcessState.ExitCode(); got != code {
 		x.t.Fatalf("%v: exit code %d, want %d: %s", x.cmd, got, code, errs)
 	}
@@ -139,14 +139,14 @@ func (s *stage) run(code int, name string, args ...string) (out, errs string) {
 	return s.start(client, name, nil, args...).ends(code)
 }
 
-// interrupt sends what Ctrl-C does.
+// interrupt sends the signal of Ctrl-C.
 func (x *program) interrupt() {
 	x.t.Helper()
 	rig.Must(x.t, x.cmd.Process.Signal(os.Interrupt))
 }
 
-// TestKV: what was put is got, with a version that grows, until the server is
-// interrupted.
+// TestKV: a get returns the value of the last put, with a version that grows, until the
+// server is interrupted.
 func TestKV(t *testing.T) {
 	onBothPaths(t, func(s *stage) {
 		x := s.start(server, "kv", nil, "serve", s.host+":0")
@@ -187,8 +187,8 @@ func randomFile(t *testing.T, n int) (name string, content []byte) {
 	return name, content
 }
 
-// TestFileCopy: files of any length arrive as they are, also one that takes more chunks
-// than the memory has.
+// TestFileCopy: files of any length arrive unchanged, also a file with more chunks than the
+// memory has.
 func TestFileCopy(t *testing.T) {
 	onBothPaths(t, func(s *stage) {
 		for _, n := range []int{0, 1, 1 << 20, 8 << 20, 20<<20 + 12345} {
@@ -214,25 +214,25 @@ func noPart(t *testing.T, name string) {
 	}
 }
 
-// TestFileCopyCut: Ctrl-C ends a sender in the middle. The receiver says that the
+// TestFileCopyCut: if Ctrl-C ends a sender in the middle, the receiver reports that the
 // connection was reset, and leaves no file.
 func TestFileCopyCut(t *testing.T) {
 	onBothPaths(t, func(s *stage) {
 		dir := s.TempDir()
-		pipe := filepath.Join(dir, "pipe") // a file whose end does not come
+		pipe := filepath.Join(dir, "pipe") // a file without an end
 		rig.Must(s, exec.Command("mkfifo", pipe).Run())
 		copied := filepath.Join(dir, "copy")
 		x := s.start(server, "filecopy", nil, "receive", s.host+":0", copied)
 		y := s.start(client, "filecopy", nil, "send", x.listening(x.out), pipe)
-		w, err := os.OpenFile(pipe, os.O_WRONLY, 0) // returns when the sender has opened it
+		w, err := os.OpenFile(pipe, os.O_WRONLY, 0) // returns when the sender has opened the pipe
 		rig.Must(s, err)
 		defer w.Close()
-		_, err = w.Write(make([]byte, 3<<20)) // returns when the sender is connected and has read nearly all
+		_, err = w.Write(make([]byte, 3<<20)) // returns when the sender is connected and has read nearly everything
 		rig.Must(s, err)
-		rig.Must(s, x.cmd.Process.Signal(syscall.SIGSTOP)) // the sender waits for a free chunk, soon
+		rig.Must(s, x.cmd.Process.Signal(syscall.SIGSTOP)) // the sender will soon wait for a free chunk
 		fed := make(chan bool)
 		go func() {
-			for err == nil { // until the sender has ended
+			for err == nil { // fails when the sender has ended
 				_, err = w.Write(make([]byte, 1<<20))
 			}
 			close(fed)
@@ -253,9 +253,9 @@ func TestFileCopyCut(t *testing.T) {
 	})
 }
 
-// TestStream: what one end reads from its standard input the other writes to its
-// standard output, whoever dialled. An end whose input is over still gets all that the
-// other end has to say.
+// TestStream: each end writes to its standard output what the other end reads from its
+// standard input, whichever end dials. An end whose input has ended still gets all data of
+// the other end.
 func TestStream(t *testing.T) {
 	onBothPaths(t, func(s *stage) {
 		for _, lengths := range [][2]int{{client: 5<<20 + 77, server: 0}, {client: 0, server: 5<<20 + 77}, {client: 3 << 20, server: 1}} {
@@ -265,7 +265,7 @@ func TestStream(t *testing.T) {
 			y := s.start(client, "stream", bytes.NewReader(fromClient), "dial", x.listening(x.errs))
 			atClient := make(chan []byte, 1)
 			go func() {
-				text, _ := io.ReadAll(y.out) // y's exit code tells of an error
+				text, _ := io.ReadAll(y.out) // the exit code of y reports an error
 				atClient <- text
 			}()
 			atServer, _ := x.ends(0)
@@ -277,7 +277,7 @@ func TestStream(t *testing.T) {
 	})
 }
 
-// endless returns a file that says hello, and whose end does not come.
+// endless returns a file that has the text hello and no end.
 func endless(t *testing.T) *os.File {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -288,15 +288,15 @@ func endless(t *testing.T) *os.File {
 	return r
 }
 
-// TestStreamCut: Ctrl-C at one end ends the other too, which says that the peer has left
-// before everything was said.
+// TestStreamCut: Ctrl-C at one end also ends the other end. The other end reports that the
+// peer has left before the end of the data.
 func TestStreamCut(t *testing.T) {
 	onBothPaths(t, func(s *stage) {
 		for _, side := range []pair.Side{server, client} {
 			x := s.start(server, "stream", endless(s.T), "listen", s.host+":0")
 			y := s.start(client, "stream", endless(s.T), "dial", x.listening(x.errs))
 			ends := [2]*program{server: x, client: y}
-			for _, p := range ends { // until both are connected
+			for _, p := range ends { // waits until both are connected
 				_, err := io.ReadFull(p.out, make([]byte, len("hello")))
 				rig.Must(s, err)
 			}

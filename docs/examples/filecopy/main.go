@@ -1,13 +1,13 @@
-// Command filecopy copies a file to another machine. The sender puts the octets into
-// memory of the receiver by RDMA Writes, a chunk at a time, and says by a message that a
-// chunk is there. The receiver writes the chunk to its file, and says by a message
-// that the memory is free again. Several chunks are under way at the same time.
+// Command filecopy copies a file to another machine. The sender writes the octets into
+// memory of the receiver by RDMA Writes, a chunk at a time. After each chunk it sends a
+// message that the chunk is complete. The receiver writes the chunk to its file, and sends
+// a message that the memory is free again. Several chunks are outstanding at a time.
 //
 //	go run ./docs/examples/filecopy receive 127.0.0.1:7471 copy.bin
 //	go run ./docs/examples/filecopy send 127.0.0.1:7471 original.bin
 //
-// With -i IFACE it uses a network interface, as root. Without, it uses the kernel's TCP,
-// and needs no rights.
+// With -i IFACE the command uses a network interface, as root. Without -i it uses the
+// kernel's TCP, and needs no rights.
 package main
 
 import (
@@ -25,8 +25,8 @@ import (
 
 const usage = "usage: filecopy [-i IFACE] receive ADDR FILE | send ADDR FILE"
 
-// The two ends share this: the memory has so many chunks of so many octets. Chunk n of
-// the file goes to chunk n modulo chunks of the memory.
+// Both ends have the same constants. The receiver's memory has chunks chunks of chunkLen
+// octets. Chunk n of the file goes to chunk n modulo chunks of the memory.
 const (
 	chunks   = 8
 	chunkLen = 1 << 20
@@ -34,10 +34,10 @@ const (
 
 // A message has one of these lengths, in octets. Everything is big-endian.
 const (
-	chunkMsg = 4           // sender: a chunk of so many octets is in memory
-	endMsg   = sha256.Size // sender: that was the file, and this is its SHA-256
-	freeMsg  = 0           // receiver: the oldest chunk is in the file, its memory is free
-	doneMsg  = 1           // receiver: the file is complete
+	chunkMsg = 4           // sent by the sender: its value is the length of the next chunk in memory
+	endMsg   = sha256.Size // sent by the sender at the end: the SHA-256 of the file
+	freeMsg  = 0           // sent by the receiver: the oldest chunk is in the file, and its memory is free
+	doneMsg  = 1           // sent by the receiver: the file is complete
 )
 
 func main() {

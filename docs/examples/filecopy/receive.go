@@ -15,16 +15,16 @@ import (
 
 // receiver is the end that gets the file.
 type receiver struct {
-	ep       *rdma.Endpoint // its region has the chunks, and behind them a place for each message
+	ep       *rdma.Endpoint // its region has the chunks, and after them a place for each message
 	file     *os.File
-	sum      hash.Hash // of what is in the file
-	buffer   []byte    // for a chunk, out of the sender's reach
-	received int       // chunks
-	heard    int       // messages
+	sum      hash.Hash // hash of the octets in the file
+	buffer   []byte    // memory for a chunk that the sender cannot access
+	received int       // number of chunks received
+	heard    int       // number of messages received
 }
 
-// receive waits for one sender at address. The file appears under its name when it is
-// complete and its checksum is right. It calls ready with the address that it listens on.
+// receive waits for one sender at address. It calls ready with the address at which it
+// listens. The file gets its name when it is complete and its checksum is right.
 func receive(ctx context.Context, adapter *rdma.Adapter, address, name string, ready func(at string)) error {
 	file, err := os.Create(name + ".part")
 	if err != nil {
@@ -41,7 +41,7 @@ func receive(ctx context.Context, adapter *rdma.Adapter, address, name string, r
 	}
 	defer ep.Close()
 	r := &receiver{ep: ep, file: file, sum: sha256.New()}
-	for i := range chunks + 1 { // a message for each chunk under way, and one at the end
+	for i := range chunks + 1 { // one message for each outstanding chunk, and one at the end
 		if err := r.listen(i); err != nil {
 			return err
 		}
@@ -63,8 +63,8 @@ func receive(ctx context.Context, adapter *rdma.Adapter, address, name string, r
 	return ep.QP.Disconnect(ctx)
 }
 
-// finish gives a complete file its name. If the file cannot be closed, it may not be
-// complete, and gets no name.
+// finish gives a complete file its name. If the file cannot be closed, it may be
+// incomplete, and does not get the name.
 func finish(file *os.File, name string) error {
 	if err := file.Close(); err != nil {
 		return err
@@ -72,7 +72,7 @@ func finish(file *os.File, name string) error {
 	return os.Rename(file.Name(), name)
 }
 
-// accept waits for the sender, and tells it where the memory is.
+// accept waits for the sender, and sends it the address and the key of the memory.
 func (r *receiver) accept(ctx context.Context, adapter *rdma.Adapter, address string, ready func(at string)) error {
 	l, err := adapter.Listen(ctx, address, rdma.ListenConfig{})
 	if err != nil {
@@ -89,13 +89,13 @@ func (r *receiver) accept(ctx context.Context, adapter *rdma.Adapter, address st
 	return r.ep.Accept(ctx, request, rdma.ConnParams{PrivateData: offer})
 }
 
-// listen makes room for a message, at place i.
+// listen posts a receive for a message, at place i.
 func (r *receiver) listen(i int) error {
 	_, err := r.ep.QP.PostRecv(rdma.RecvWR{SGL: []rdma.SGE{r.ep.MR.SGE(chunks*chunkLen+i*endMsg, endMsg)}})
 	return err
 }
 
-// message waits for the next message, and does what it asks for. done: it was the last.
+// message waits for the next message and handles it. done reports that it was the last one.
 func (r *receiver) message(ctx context.Context) (done bool, err error) {
 	c, err := r.ep.Received(ctx)
 	if err != nil {
@@ -114,7 +114,7 @@ func (r *receiver) message(ctx context.Context) (done bool, err error) {
 		if err := r.chunk(binary.BigEndian.Uint32(text)); err != nil {
 			return false, err
 		}
-		if err := r.listen(place); err != nil { // before the sender may send again
+		if err := r.listen(place); err != nil { // posted before the sender may send again
 			return false, err
 		}
 		return false, r.say(ctx, nil)
@@ -123,8 +123,8 @@ func (r *receiver) message(ctx context.Context) (done bool, err error) {
 }
 
 // chunk writes the oldest chunk in memory to the file. A faulty sender can write to that
-// memory before it is told that it may. So chunk reads the memory once only: the octets
-// that the checksum is of are those in the file.
+// memory at any time. Therefore chunk reads the memory only once, so that the checksum and
+// the file have the same octets.
 func (r *receiver) chunk(n uint32) error {
 	if n > chunkLen {
 		return fmt.Errorf("a chunk of %d octets: the sender is no filecopy", n)

@@ -12,8 +12,8 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// spoiler is a hash behind whose back the sender writes to the chunk once more, as soon
-// as the hash has read it.
+// spoiler is a hash that changes the chunk as soon as it has read the chunk, as a faulty
+// sender can.
 type spoiler struct {
 	hash.Hash
 	chunk []byte
@@ -28,7 +28,7 @@ func (s spoiler) Write(p []byte) (int, error) {
 }
 
 // TestChunkWrittenTwice: the checksum is that of the octets in the file, also if the
-// sender writes to a chunk that it has announced.
+// sender writes to a chunk again after it has announced the chunk.
 func TestChunkWrittenTwice(t *testing.T) {
 	a, err := rdma.Open(rdma.Config{KernelPort: true})
 	rig.Must(t, err)
@@ -49,8 +49,8 @@ func TestChunkWrittenTwice(t *testing.T) {
 	}
 }
 
-// TestUnfinishedFile: a file that cannot be closed does not get its name. Here it cannot
-// be closed because it is closed already.
+// TestUnfinishedFile: a file that cannot be closed does not get its name. The test uses a
+// file that is already closed.
 func TestUnfinishedFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "copy")
 	file, err := os.Create(name + ".part")

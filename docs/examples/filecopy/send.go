@@ -15,11 +15,11 @@ import (
 
 // sender is the end that has the file.
 type sender struct {
-	ep   *rdma.Endpoint // its region has the chunks that are under way, and an octet for messages
-	rkey rdma.STag      // of the receiver's memory
-	addr uint64         // of its first octet
-	sum  hash.Hash      // of what has been sent
-	sent int            // chunks
+	ep   *rdma.Endpoint // its region has the outstanding chunks, and an octet for messages
+	rkey rdma.STag      // key of the receiver's memory
+	addr uint64         // address of the first octet of that memory
+	sum  hash.Hash      // hash of the octets that have been sent
+	sent int            // number of chunks that have been sent
 }
 
 // send copies the file to the receiver at address.
@@ -35,7 +35,7 @@ func send(ctx context.Context, adapter *rdma.Adapter, address, name string) erro
 	}
 	defer ep.Close()
 	s := &sender{ep: ep, sum: sha256.New()}
-	for range chunks + 1 { // the receiver sends a message for each chunk under way, and one at the end
+	for range chunks + 1 { // the receiver sends one message for each outstanding chunk, and one at the end
 		if err := s.listen(); err != nil {
 			return err
 		}
@@ -43,7 +43,7 @@ func send(ctx context.Context, adapter *rdma.Adapter, address, name string) erro
 	if err := ep.Dial(ctx, address, rdma.ConnParams{}); err != nil {
 		return err
 	}
-	offer := ep.QP.Conn().PrivateData // the receiver's words: check them before use
+	offer := ep.QP.Conn().PrivateData // sent by the receiver: check it before use
 	if len(offer) != 12 {
 		return fmt.Errorf("%s is no receiver of filecopy", address)
 	}
@@ -57,7 +57,7 @@ func send(ctx context.Context, adapter *rdma.Adapter, address, name string) erro
 	return ep.QP.Disconnect(ctx)
 }
 
-// listen makes room for one message.
+// listen posts a receive for one message.
 func (s *sender) listen() error {
 	_, err := s.ep.QP.PostRecv(rdma.RecvWR{SGL: []rdma.SGE{s.ep.MR.SGE(chunks*chunkLen, doneMsg)}})
 	return err
@@ -88,8 +88,8 @@ func (s *sender) copy(ctx context.Context, file io.Reader) error {
 	}
 }
 
-// chunk writes n octets to the receiver's memory, and says so. The message arrives when
-// the octets are in place.
+// chunk writes n octets to the receiver's memory, and then sends a message. The message
+// arrives after the octets have been placed.
 func (s *sender) chunk(at, n int) error {
 	s.sent++
 	_, err := s.ep.QP.PostSend(
@@ -99,8 +99,8 @@ func (s *sender) chunk(at, n int) error {
 	return err
 }
 
-// free waits until the oldest chunk under way has been sent, so that its memory here can
-// be used again, and until the receiver says that its memory there can.
+// free waits until the memory of the oldest outstanding chunk can be used again. At this
+// end that is when the chunk has been sent, and at the receiver when its message arrives.
 func (s *sender) free(ctx context.Context) error {
 	if _, err := s.ep.Sent(ctx); err != nil {
 		return err

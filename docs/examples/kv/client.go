@@ -13,9 +13,9 @@ import (
 // client is a connection to the server. One goroutine at a time uses it.
 type client struct {
 	ep   *rdma.Endpoint
-	rkey rdma.STag // of the server's table
-	addr uint64    // of its first octet
-	torn int       // Reads that had to be done again
+	rkey rdma.STag // key of the server's table
+	addr uint64    // address of the first octet of the table
+	torn int       // number of Reads that had to be repeated
 }
 
 // The parts of a client's region: a slot that was read, and the server's answer.
@@ -33,14 +33,14 @@ func dial(ctx context.Context, adapter *rdma.Adapter, address string) (*client, 
 	if err := ep.Dial(ctx, address, rdma.ConnParams{}); err != nil {
 		return nil, errors.Join(err, ep.Close())
 	}
-	offer := ep.QP.Conn().PrivateData // the server's words: check them before use
+	offer := ep.QP.Conn().PrivateData // sent by the server: check it before use
 	if len(offer) != 12 {
 		return nil, errors.Join(fmt.Errorf("%s is no server of kv", address), ep.Close())
 	}
 	return &client{ep: ep, rkey: rdma.STag(binary.BigEndian.Uint32(offer)), addr: binary.BigEndian.Uint64(offer[4:])}, nil
 }
 
-// close ends the connection in good order, if the server answers.
+// close ends the connection normally, if the server answers.
 func (c *client) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -11,8 +11,8 @@ import (
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// TestTorn: octets from two versions of a slot are never taken for one version, wherever
-// the one ends and the other begins.
+// TestTorn: decode refuses a mixture of two versions of a slot, at every boundary between
+// the versions.
 func TestTorn(t *testing.T) {
 	for _, c := range []struct{ before, after slot }{
 		{slot{}, slot{1, "key", "value"}},
@@ -43,8 +43,8 @@ func TestTorn(t *testing.T) {
 	}
 }
 
-// TestReadersBesideWriter: while one client puts new values without a pause, others
-// read, and every value that they see is a whole one. Versions never go back.
+// TestReadersBesideWriter: while one client puts new values without a pause, other clients
+// read. Every value that they get is complete, and versions never decrease.
 func TestReadersBesideWriter(t *testing.T) {
 	const puts, readers = 300, 3
 	ctx, cancel := context.WithTimeout(t.Context(), rig.Patience)
@@ -77,7 +77,7 @@ func TestReadersBesideWriter(t *testing.T) {
 	rig.Check(t, rig.Wait(t, served, "the server has ended"))
 }
 
-// TestServerWithoutMemory: a client that the server has no memory for is not left waiting.
+// TestServerWithoutMemory: if the server has no memory for a client, the client gets an error.
 func TestServerWithoutMemory(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), rig.Patience)
 	defer cancel()
@@ -107,7 +107,7 @@ func connected(t *testing.T, ctx context.Context, a *rdma.Adapter, address strin
 	return c
 }
 
-// watch reads until the last version is there.
+// watch reads until it gets the last version.
 func watch(ctx context.Context, c *client, last uint64, value func(n int) string) error {
 	for before := uint64(0); before < last; {
 		s, err := c.get(ctx, "key")
@@ -122,7 +122,7 @@ func watch(ctx context.Context, c *client, last uint64, value func(n int) string
 	return nil
 }
 
-// TestFull: when all slots for a key are taken, put says so, and the others stay.
+// TestFull: if all slots for a key are in use, put returns an error, and the other keys stay.
 func TestFull(t *testing.T) {
 	a, err := rdma.Open(rdma.Config{KernelPort: true})
 	rig.Must(t, err)

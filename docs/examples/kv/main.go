@@ -1,13 +1,13 @@
 // Command kv is a key-value store whose readers do not disturb the server: a get is an
 // RDMA Read of the server's table, and no code of the server runs for it. A put is a
-// message to the server, which alone changes the table.
+// message to the server, because only the server changes the table.
 //
 //	go run ./docs/examples/kv serve 127.0.0.1:7471
 //	go run ./docs/examples/kv put 127.0.0.1:7471 colour green
 //	go run ./docs/examples/kv get 127.0.0.1:7471 colour
 //
-// With -i IFACE it uses a network interface, as root. Without, it uses the kernel's TCP,
-// and needs no rights.
+// With -i IFACE the command uses a network interface, as root. Without -i it uses the
+// kernel's TCP, and needs no rights.
 package main
 
 import (

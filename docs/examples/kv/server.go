@@ -11,17 +11,17 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// server has the table. Its memory is registered for remote Reads, and for nothing else:
-// no client can write to it.
+// server has the table. The memory of the table is registered only for remote Reads, so no
+// client can write to it.
 type server struct {
 	adapter *rdma.Adapter
-	pd      *rdma.PD // of the table, and of every client's connection
+	pd      *rdma.PD // protection domain of the table and of all connections
 	table   *rdma.MR
 
-	mu sync.Mutex // held by the one that changes the table
+	mu sync.Mutex // held while the table changes
 }
 
-// serve serves until ctx ends. It calls ready with the address that it listens on.
+// serve serves clients until ctx ends. It calls ready with the address at which it listens.
 func serve(ctx context.Context, adapter *rdma.Adapter, address string, ready func(at string)) error {
 	s := &server{adapter: adapter}
 	var err error
@@ -45,7 +45,7 @@ func serve(ctx context.Context, adapter *rdma.Adapter, address string, ready fun
 	for {
 		request, err := l.Accept(ctx)
 		if err != nil && ctx.Err() != nil {
-			return nil // Ctrl-C: clients notice it too
+			return nil // ended by Ctrl-C; the clients notice it, too
 		}
 		if err != nil {
 			return err
@@ -61,7 +61,7 @@ func serve(ctx context.Context, adapter *rdma.Adapter, address string, ready fun
 // memory returns the octets of slot i.
 func (s *server) memory(i int) []byte { return s.table.Bytes()[i*slotLen:][:slotLen] }
 
-// client serves the puts of one client. The server never hears of its gets.
+// client serves the puts of one client. The gets of a client do not involve the server.
 func (s *server) client(ctx context.Context, request *rdma.ConnRequest) error {
 	defer request.Close() // unless it has been answered
 	ep, err := s.adapter.CreateEndpoint(rdma.EndpointConfig{PD: s.pd, Size: slotLen})
@@ -70,10 +70,10 @@ func (s *server) client(ctx context.Context, request *rdma.ConnRequest) error {
 	}
 	defer ep.Close()
 	receive := rdma.RecvWR{SGL: []rdma.SGE{ep.MR.SGE(0, slotLen)}}
-	if _, err := ep.QP.PostRecv(receive); err != nil { // before the client can send
+	if _, err := ep.QP.PostRecv(receive); err != nil { // posted before the client can send
 		return err
 	}
-	// The offer: where the table is.
+	// The offer is the key and the address of the table.
 	offer := binary.BigEndian.AppendUint32(nil, uint32(s.table.RKey()))
 	offer = binary.BigEndian.AppendUint64(offer, s.table.Addr())
 	if err := ep.Accept(ctx, request, rdma.ConnParams{PrivateData: offer}); err != nil {
@@ -91,7 +91,7 @@ func (s *server) client(ctx context.Context, request *rdma.ConnRequest) error {
 		if err != nil {
 			return err
 		}
-		if _, err := ep.QP.PostRecv(receive); err != nil { // before the answer, after which the next put comes
+		if _, err := ep.QP.PostRecv(receive); err != nil { // posted before the answer, because the next put may follow the answer at once
 			return err
 		}
 		answer := binary.BigEndian.AppendUint64(nil, version)
@@ -104,8 +104,9 @@ func (s *server) client(ctx context.Context, request *rdma.ConnRequest) error {
 	}
 }
 
-// put does what a client's message says: the length of the key in one octet, the key,
-// the value. It returns the new version; 0 means that there is no room.
+// put stores the key and the value of a client's message. The message has the length of
+// the key in one octet, the key and the value. put returns the new version of the slot, or
+// 0 if there is no room.
 func (s *server) put(message []byte) (version uint64, err error) {
 	if len(message) == 0 || 1+int(message[0]) > len(message) {
 		return 0, fmt.Errorf("a malformed put of %d octets", len(message))

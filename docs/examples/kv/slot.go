@@ -8,25 +8,25 @@ import (
 	"hash/fnv"
 )
 
-// The table has slots of equal length. A key may be in any of the probes slots from its
-// hash on; it is in the first of them that was free.
+// The table has slots of equal length. A key is in one of the probes slots that begin at
+// the hash of the key: in the first one that was free when the key was stored.
 const (
 	slots    = 1024
-	slotLen  = 256 // octets
+	slotLen  = 256 // in octets
 	probes   = 8
-	maxKey   = 64  // octets
-	maxValue = 160 // octets
+	maxKey   = 64  // in octets
+	maxValue = 160 // in octets
 )
 
-// slot is what a slot of the table says. In memory, big-endian:
+// slot is the content of a slot of the table. In memory it is big-endian:
 //
 //	0          8         16     17       18    18+k    18+k+v      256
 //	| checksum | version | k    | v      | key | value | anything    |
 //
-// The checksum is the CRC-64 of everything behind it. A Read may come while the server
-// writes to the slot, and return some octets from before and some from after. Then the
-// checksum is wrong: the reader notices, and reads again. The version counts the puts
-// to the slot. 0 means that the slot is free.
+// The checksum is the CRC-64 of all octets after it. A Read that arrives
+// while the server writes to the slot may return octets of two versions. The checksum is
+// then wrong, and the reader reads again. The version is the number of puts to the slot. 0
+// means that the slot is free.
 type slot struct {
 	version    uint64
 	key, value string
@@ -34,7 +34,7 @@ type slot struct {
 
 var table = crc64.MakeTable(crc64.ECMA)
 
-// errTorn: the octets are not those of any one version.
+// errTorn means that the octets are a mixture of versions.
 var errTorn = errors.New("the slot was written to meanwhile")
 
 // encode writes s to the memory of a slot.
@@ -46,8 +46,8 @@ func (s slot) encode(mem []byte) {
 	binary.BigEndian.PutUint64(mem, crc64.Checksum(mem[8:slotLen], table))
 }
 
-// decode reads the memory of a slot. The octets come from another process: decode
-// believes none of them.
+// decode parses the memory of a slot. The octets come from another process, so decode
+// checks all of them.
 func decode(mem []byte) (s slot, err error) {
 	if binary.BigEndian.Uint64(mem) != crc64.Checksum(mem[8:slotLen], table) {
 		return s, errTorn
@@ -59,14 +59,14 @@ func decode(mem []byte) (s slot, err error) {
 	return slot{binary.BigEndian.Uint64(mem[8:]), string(mem[18 : 18+k]), string(mem[18+k : 18+k+v])}, nil
 }
 
-// place returns the number of the slot that is tried after so many others.
+// place returns the number of the slot to try after tried other slots.
 func place(key string, tried int) int {
 	h := fnv.New32a()
 	h.Write([]byte(key))
 	return (int(h.Sum32()) + tried) % slots
 }
 
-// check returns an error if there can be no such key and value.
+// check returns an error if the key is empty or too long, or if the value is too long.
 func check(key, value string) error {
 	if len(key) < 1 || len(key) > maxKey || len(value) > maxValue {
 		return fmt.Errorf("a key of %d octets and a value of %d: choose 1 to %d and 0 to %d", len(key), len(value), maxKey, maxValue)

@@ -12,34 +12,35 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// Both ends must have the same window. Each has so many receives for data, of so many octets.
+// Both ends must have the same constants. Each end has window receives of bufLen octets for
+// data.
 const (
 	window  = 16
 	bufLen  = 16 << 10
-	grant   = window / 2 // messages that the peer may send again after one grant
-	spare   = 4          // receives for empty messages: there are never more under way
+	grant   = window / 2 // number of messages for which one grant gives credit
+	spare   = 4          // receives for empty messages: there are never more outstanding
 	closing = 5 * time.Second
 )
 
 // Conn is a stream over messages: a net.Conn, with CloseWrite as net.TCPConn has it.
 //
-// A message that finds no receive ends the connection, so a sender must know how many
-// the receiver has left. It starts with window, and takes one for each message of data.
-// The receiver gives back grant of them by an empty message when so many have been read.
-// An empty message with the flag Solicited says that its sender writes no more data.
+// A message for which the receiver has no receive ends the connection. Therefore the sender
+// counts credits. It starts with window credits, and uses one for each message of data.
+// When the receiver has read grant messages, it returns grant credits by an empty message.
+// An empty message with the flag Solicited means that its sender writes no more data.
 type Conn struct {
-	ep *rdma.Endpoint // its region: window buffers to send from, then window+spare to receive into
+	ep *rdma.Endpoint // its region has window buffers to send from, then window+spare buffers to receive into
 
 	credits chan struct{} // a value for each message of data that may be sent
-	buffers chan int      // send buffers that are free
-	arrived chan arrival  // messages of data that have not been read, and behind them the end
+	buffers chan int      // numbers of the free send buffers
+	arrived chan arrival  // messages of data that have not been read, and after them the end of the data
 	ended   chan struct{} // closed when nothing more arrives
-	failure error         // why, io.EOF if in good order; valid when ended is closed
+	failure error         // why the connection ended: io.EOF after a normal end; valid when ended is closed
 
 	reading  sync.Mutex // held by Read
 	rest     []byte     // octets of the oldest message that have not been read
-	from     int        // its buffer
-	consumed int        // messages since the last grant
+	from     int        // number of the buffer of that message
+	consumed int        // number of messages read since the last grant
 	heard    bool       // the peer writes no more data, and everything has been read
 
 	writing sync.Mutex // held by Write and CloseWrite
@@ -47,7 +48,7 @@ type Conn struct {
 
 	readEnd, writeEnd deadline
 
-	open      context.Context // ends with Close
+	open      context.Context // ended by Close
 	shut      context.CancelFunc
 	closeOnce sync.Once
 	closeErr  error
@@ -57,7 +58,7 @@ type Conn struct {
 // arrival is a message in a buffer. Length 0 means that the peer writes no more data.
 type arrival struct{ buffer, length int }
 
-// newConn makes one end. connect connects it.
+// newConn makes one end of a connection. It calls connect to connect the end.
 func newConn(adapter *rdma.Adapter, connect func(*rdma.Endpoint) error) (*Conn, error) {
 	ep, err := adapter.CreateEndpoint(rdma.EndpointConfig{Size: (2*window + spare) * bufLen})
 	if err != nil {
@@ -89,13 +90,13 @@ func newConn(adapter *rdma.Adapter, connect func(*rdma.Endpoint) error) (*Conn, 
 // memory returns the octets of a buffer.
 func (c *Conn) memory(buffer int) []byte { return c.ep.MR.Bytes()[buffer*bufLen:][:bufLen] }
 
-// listen lets the next message come into a buffer.
+// listen posts a receive with a buffer for the next message.
 func (c *Conn) listen(buffer int) error {
 	_, err := c.ep.QP.PostRecv(rdma.RecvWR{ID: uint64(buffer), SGL: []rdma.SGE{c.ep.MR.SGE(buffer*bufLen, bufLen)}})
 	return err
 }
 
-// receive takes what arrives, until the connection ends.
+// receive handles completions of receives until the connection ends.
 func (c *Conn) receive() {
 	defer close(c.ended)
 	for {
@@ -116,7 +117,7 @@ func (c *Conn) receive() {
 	}
 }
 
-// errGrants: the peer does not keep to the window.
+// errGrants means that the peer has sent or granted more messages than the window allows.
 var errGrants = errors.New("the peer does not speak as this program does")
 
 func (c *Conn) data(a arrival) error {
@@ -154,7 +155,7 @@ func (c *Conn) reuse() {
 	for {
 		m, err := c.ep.Sent(c.open)
 		if err != nil {
-			return // receive says why
+			return // receive reports the reason
 		}
 		if m.ID != emptyID {
 			c.buffers <- int(m.ID)
@@ -162,13 +163,13 @@ func (c *Conn) reuse() {
 	}
 }
 
-// Read reads what has arrived, and waits if nothing has. It returns io.EOF behind all
-// data if the peer has called CloseWrite or Close.
+// Read reads data that has arrived. If there is none, Read waits. After all data it returns
+// io.EOF if the peer has called CloseWrite or Close.
 func (c *Conn) Read(p []byte) (n int, err error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
 	if c.open.Err() != nil {
-		return 0, net.ErrClosed // the memory of rest may be gone
+		return 0, net.ErrClosed // the memory of rest may have been unmapped
 	}
 	if len(p) == 0 {
 		return 0, nil
@@ -180,8 +181,8 @@ func (c *Conn) Read(p []byte) (n int, err error) {
 	if c.rest = c.rest[n:]; len(c.rest) > 0 {
 		return n, nil
 	}
-	// The whole message has been read. An error here is one of the connection: the
-	// next Read finds it.
+	// The whole message has been read. An error here is an error of the connection, which
+	// the next Read returns.
 	if c.listen(c.from) != nil {
 		return n, nil
 	}
@@ -225,7 +226,7 @@ func (c *Conn) next(expired <-chan struct{}) (a arrival, err error) {
 		return a, os.ErrDeadlineExceeded
 	case <-c.ended:
 	}
-	select { // what has arrived before the end is read first
+	select { // messages that arrived before the end are read first
 	case a = <-c.arrived:
 		return a, nil
 	default:
@@ -248,7 +249,7 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 		if err := wait(c, c.buffers, &buffer); err != nil {
 			select {
 			case c.credits <- struct{}{}:
-			default: // a peer that grants too much has filled it, and ended the connection
+			default: // the channel is full because the peer has granted too much, which ends the connection
 			}
 			return n, err
 		}
@@ -264,8 +265,8 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// wait takes a value from from, unless the connection ends or the deadline of Write
-// passes, now or while it waits.
+// wait receives a value from the channel from. It returns an error if the connection ends
+// or the deadline of Write passes, before the call or during it.
 func wait[T any](c *Conn, from chan T, into *T) error {
 	expired := c.writeEnd.expired()
 	if c.cannotWrite(expired) == nil {
@@ -283,7 +284,7 @@ func wait[T any](c *Conn, from chan T, into *T) error {
 	return c.cannotWrite(expired)
 }
 
-// cannotWrite says why nothing can be written any more; nil: something can.
+// cannotWrite returns why no data can be written any more, or nil.
 func (c *Conn) cannotWrite(expired <-chan struct{}) error {
 	switch {
 	case isClosed(expired):
@@ -298,9 +299,9 @@ func (c *Conn) cannotWrite(expired <-chan struct{}) error {
 	return c.failure
 }
 
-// CloseWrite says that nothing more will be written: behind the data, the peer's Read
-// returns io.EOF. Read goes on, until the peer calls CloseWrite too. The caller still calls
-// Close. CloseWrite waits for a Write that is under way.
+// CloseWrite ends this direction of the stream: after all data, the peer's Read returns
+// io.EOF. Read still works until the peer calls CloseWrite, too. The caller must still call
+// Close. CloseWrite waits until a running Write has returned.
 func (c *Conn) CloseWrite() error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -317,11 +318,11 @@ func (c *Conn) CloseWrite() error {
 	return c.sendEmpty(rdma.Solicited)
 }
 
-// Close sends what has been written, and ends the connection in good order, both
-// directions of it. It waits for the peer at most 5 seconds.
+// Close sends the data that has been written, and closes both directions of the connection
+// normally. It waits for the peer for at most 5 seconds.
 func (c *Conn) Close() error {
 	c.closeOnce.Do(func() {
-		c.shut() // Read, Write and the workers end
+		c.shut() // ends Read, Write and the workers
 		c.reading.Lock()
 		defer c.reading.Unlock()
 		c.writing.Lock()

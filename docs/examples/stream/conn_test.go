@@ -47,8 +47,8 @@ func join(t *testing.T, a *rdma.Adapter, l *Listener) (dialled, accepted net.Con
 	return dialled, <-got, errors.Join(err, <-failed)
 }
 
-// TestConn: a Conn does what net.Conn promises, with deadlines, concurrent use and Close
-// at any time. golang.org/x/net/nettest is the judge.
+// TestConn: a Conn passes the tests of golang.org/x/net/nettest for a net.Conn, with
+// deadlines, concurrent use and Close at any time.
 func TestConn(t *testing.T) {
 	nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
 		a, err := rdma.Open(rdma.Config{KernelPort: true})
@@ -64,7 +64,7 @@ func TestConn(t *testing.T) {
 	})
 }
 
-// TestHTTP: net/http serves and asks over Conns.
+// TestHTTP: a server and a client of net/http work over Conns.
 func TestHTTP(t *testing.T) {
 	a, l := newListener(t)
 	body := strings.Repeat("stag over http\n", 1<<16)
@@ -94,13 +94,13 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// TestUnreadData: what was written before Close is read before io.EOF.
+// TestUnreadData: Read returns data that was written before Close, and then io.EOF.
 func TestUnreadData(t *testing.T) {
 	a, l := newListener(t)
 	x, y, err := join(t, a, l)
 	rig.Must(t, err)
 	defer y.Close()
-	text := strings.Repeat("x", window*bufLen) // all that the receiver has room for
+	text := strings.Repeat("x", window*bufLen) // as much as the receiver has room for
 	n, err := io.WriteString(x, text)
 	if n != len(text) || err != nil {
 		t.Fatalf("%d, %v", n, err)
@@ -115,15 +115,15 @@ func TestUnreadData(t *testing.T) {
 	}
 }
 
-// TestCloseWrite: after CloseWrite the other end reads what was written, and then io.EOF.
-// The other direction lives on until it is closed too.
+// TestCloseWrite: after CloseWrite the other end reads the data that was written, and then
+// io.EOF. The other direction stays open until it is closed, too.
 func TestCloseWrite(t *testing.T) {
 	a, l := newListener(t)
 	x, y, err := join(t, a, l)
 	rig.Must(t, err)
 	defer x.Close()
 	defer y.Close()
-	text := strings.Repeat("x", window*bufLen) // all that the receiver has room for
+	text := strings.Repeat("x", window*bufLen) // as much as the receiver has room for
 	_, err = io.WriteString(x, text)
 	rig.Must(t, err)
 	for range 2 {
@@ -155,8 +155,8 @@ func TestCloseWrite(t *testing.T) {
 	}
 }
 
-// TestDeadlineOfRest: a Read after its deadline reads nothing, also when a part of a
-// message is left. The part is there when the deadline is moved.
+// TestDeadlineOfRest: a Read after its deadline reads nothing, also if a part of a message
+// is left. A Read after the deadline has been moved returns this part.
 func TestDeadlineOfRest(t *testing.T) {
 	a, l := newListener(t)
 	x, y, err := join(t, a, l)
@@ -178,7 +178,7 @@ func TestDeadlineOfRest(t *testing.T) {
 	}
 }
 
-// TestAfterClose: what is closed says net.ErrClosed.
+// TestAfterClose: methods return net.ErrClosed after Close.
 func TestAfterClose(t *testing.T) {
 	a, l := newListener(t)
 	x, y, err := join(t, a, l)
@@ -192,7 +192,7 @@ func TestAfterClose(t *testing.T) {
 		_, err := l.Accept()
 		waiting <- err
 	}()
-	time.Sleep(10 * time.Millisecond) // Accept waits, most likely
+	time.Sleep(10 * time.Millisecond) // gives Accept time to wait
 	rig.Check(t, l.Close())
 	_, accepted := l.Accept()
 	for what, err := range map[string]error{
@@ -206,8 +206,8 @@ func TestAfterClose(t *testing.T) {
 	}
 }
 
-// TestTooManyGrants: a peer that grants too much ends the connection. A Write that waits
-// for a buffer then returns, although there is no room to give its credit back.
+// TestTooManyGrants: if a peer grants too much, the connection ends. A Write that waits for
+// a buffer then returns, although the channel has no room for its credit.
 func TestTooManyGrants(t *testing.T) {
 	c := &Conn{credits: make(chan struct{}, 1), buffers: make(chan int), ended: make(chan struct{}), open: t.Context()}
 	c.credits <- struct{}{}
@@ -216,7 +216,7 @@ func TestTooManyGrants(t *testing.T) {
 		_, err := c.Write([]byte("x"))
 		written <- err
 	}()
-	c.credits <- struct{}{} // when Write has taken the other one
+	c.credits <- struct{}{} // when Write has taken the other credit
 	c.failure = errGrants
 	close(c.ended)
 	if err := rig.Wait(t, written, "Write returns"); err != errGrants {

@@ -16,7 +16,7 @@ func Dial(ctx context.Context, adapter *rdma.Adapter, address string) (*Conn, er
 type Listener struct {
 	adapter *rdma.Adapter
 	l       *rdma.Listener
-	ctx     context.Context // ends with Close
+	ctx     context.Context // ended by Close
 	cancel  context.CancelCauseFunc
 }
 
@@ -42,14 +42,14 @@ func (l *Listener) Accept() (net.Conn, error) {
 		if err == nil {
 			return c, nil
 		}
-		request.Close() // unless it has been answered
+		request.Close() // has no effect if the request has been answered
 	}
 }
 
-// Addr is the address that the Listener listens on.
+// Addr returns the address at which the Listener listens.
 func (l *Listener) Addr() net.Addr { return net.TCPAddrFromAddrPort(l.l.Addr()) }
 
-// Close ends Accept. Connections that were accepted go on.
+// Close ends Accept. Accepted connections continue.
 func (l *Listener) Close() error {
 	l.cancel(net.ErrClosed)
 	return l.l.Close()

@@ -6,7 +6,7 @@
 //	go run ./docs/examples/stream listen 127.0.0.1:7471 </dev/null
 //	echo hello | go run ./docs/examples/stream dial 127.0.0.1:7471
 //
-// With -i IFACE it uses a network interface, as root. Without, it uses the kernel's TCP,
+// With -i IFACE it uses a network interface, as root. Without -i it uses the kernel's TCP,
 // and needs no rights.
 package main
 
@@ -82,16 +82,16 @@ func acceptOne(ctx context.Context, adapter *rdma.Adapter, address string) (*Con
 	return c.(*Conn), nil
 }
 
-// exchange copies both ways, until the input has ended at both ends.
+// exchange copies in both directions until the input has ended at both ends.
 func exchange(c *Conn, in io.Reader, out io.Writer) error {
-	said := make(chan error, 3) // the first one counts
+	said := make(chan error, 3) // only the first error is used
 	go func() {
 		if _, err := io.Copy(c, in); err != nil {
 			said <- err
 		}
 		said <- c.CloseWrite()
 	}()
-	go func() { // the peer may be gone while in waits for input
+	go func() { // in a goroutine, because the peer may end while in waits for input
 		<-c.ended
 		said <- c.CloseWrite()
 	}()
