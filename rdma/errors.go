@@ -16,52 +16,58 @@ import (
 // it. The limit may be the caller's, a configured one, or the limit for a peer that
 // acknowledges nothing.
 var (
-	// ErrClosed: the object is closed, or the adapter that it belongs to. errors.Is also
-	// finds net.ErrClosed.
+	// ErrClosed means that the object is closed, or the adapter that it belongs to.
+	// errors.Is also finds net.ErrClosed.
 	ErrClosed = adapter.ErrClosed
-	// ErrInUse: the object cannot be closed, because another object still uses it.
+	// ErrInUse means that the object cannot be closed, because another object still uses
+	// it.
 	ErrInUse = errors.New("in use")
-	// ErrNotConnected: sends need a connection, and the QP has not been connected yet.
+	// ErrNotConnected means that the QP has not been connected yet. Sends need a
+	// connection.
 	ErrNotConnected = errors.New("not connected: Dial or Accept first")
-	// ErrConnected: the QP has or had a connection. A QP is connected only once.
+	// ErrConnected means that the QP has or had a connection. A QP is connected only
+	// once.
 	ErrConnected = errors.New("the QP has or had a connection: make another QP")
-	// ErrQueueFull: the queue holds as many work requests as it can.
+	// ErrQueueFull means that the queue holds as many work requests as it can.
 	ErrQueueFull = errors.New("the queue is full: wait for completions, or make it deeper")
-	// ErrBadWR: the work request is malformed.
+	// ErrBadWR means that the work request is malformed.
 	ErrBadWR = errors.New("malformed work request")
-	// ErrNoReads: the two ends agreed that this end sends no RDMA Reads.
+	// ErrNoReads means that the two ends agreed that this end sends no RDMA Reads.
 	ErrNoReads = rdmap.ErrNoReads
-	// ErrHeapFull: the region heap has no free part of that size.
+	// ErrHeapFull means that the region heap has no free part of the requested size.
 	ErrHeapFull = heap.ErrFull
-	// ErrNoPort: no port of the adapter leads to the destination.
+	// ErrNoPort means that no port of the adapter leads to the destination.
 	ErrNoPort = adapter.ErrNoPort
-	// ErrAnswered: a ConnRequest is answered once, by Accept, Reject or Close.
+	// ErrAnswered means that the ConnRequest has been answered by Accept, Reject or
+	// Close. A ConnRequest is answered only once.
 	ErrAnswered = errors.New("the request has been answered")
-	// ErrNotMPA: the peer's answer to Dial is no MPA Reply, or a malformed one.
+	// ErrNotMPA means that the peer's answer to Dial is no MPA Reply, or a malformed one.
 	ErrNotMPA = errors.New("the peer does not speak MPA as it should")
-	// ErrMismatch: the peer's Reply to Dial demands something that Dial did not offer.
+	// ErrMismatch means that the peer's Reply to Dial demands something that Dial did not
+	// offer.
 	ErrMismatch = errors.New("the two ends cannot agree on a connection")
-	// ErrMarkersRefused: this end asked for Markers, and the peer rejected the connection
-	// without private data (an error of Dial), or closed it without a message (the QP's Err
-	// after Accept). The peer may not support Markers.
+	// ErrMarkersRefused means that this end asked for Markers and the peer did not accept
+	// the connection. The peer rejected it without private data (an error of Dial), or
+	// closed it without a message (the QP's Err after Accept). The peer may not support
+	// Markers.
 	ErrMarkersRefused = mpa.ErrMarkersRefused
-	// ErrUnsummed: the peer's kernel does not compute the TCP checksums of its segments,
-	// and this end does not accept such segments (Config.Partial). The error names the
-	// command that makes the peer's kernel compute them.
+	// ErrUnsummed means that the peer's kernel does not compute the TCP checksums of its
+	// segments, and this end does not accept such segments (Config.Partial). The error
+	// names the command that makes the peer's kernel compute them.
 	ErrUnsummed = stream.ErrUnsummed
-	// ErrTableFull: every entry of the table is in use.
+	// ErrTableFull means that every entry of the table is in use.
 	ErrTableFull = tpt.ErrTableFull
-	// ErrQuota: the protection domain has as many regions as it can have
+	// ErrQuota means that the protection domain has as many regions as it can have
 	// (Config.MaxRegionsPerPD).
 	ErrQuota = tpt.ErrQuota
-	// ErrNoAccess: the memory cannot be registered with a right that the program itself
-	// does not have to it.
+	// ErrNoAccess means that memory was to be registered with a right that the program
+	// itself does not have to that memory.
 	ErrNoAccess = heap.ErrNoAccess
-	// ErrMemoryGone: registered memory has been unmapped, protected or truncated,
-	// and could not be accessed. It is the cause of a QPError. The region is
+	// ErrMemoryGone means that registered memory could not be accessed, because it has
+	// been unmapped, protected or truncated. It is the cause of a QPError. The region is
 	// invalid from then on.
 	ErrMemoryGone = rdmap.ErrMemoryGone
-	// ErrCQOverrun: a CQ was full and a completion is lost.
+	// ErrCQOverrun means that a CQ was full and a completion is lost.
 	ErrCQOverrun = rdmap.ErrCQOverrun
 )
 

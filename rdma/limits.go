@@ -37,7 +37,7 @@ type Port struct {
 	MTU       int            // MTU for IP packets in octets; 0 for the kernel's port
 	Path      string         // "kernel port", or how the interface is used
 
-	// NoZeroCopy says why zero copy was tried and is not used; nil otherwise.
+	// NoZeroCopy says why zero copy was tried and is not used. NoZeroCopy is nil otherwise.
 	NoZeroCopy error
 }
 

@@ -21,10 +21,10 @@ type ListenConfig struct {
 	// Backlog is how many Requests may wait for Accept. 0 means 128.
 	Backlog int
 	// MaxSilent is the largest number of connected peers whose Request has not come yet.
-	// Each takes a descriptor and a goroutine. 0 means 1024, or Backlog if that is more. If one
-	// more peer connects, the Listener drops a peer of the source that has the most of
-	// them (an IPv4 address, or the first 64 bits of an IPv6 address): the one that has
-	// been silent longest.
+	// Each takes a descriptor and a goroutine. 0 means 1024, or Backlog if that is more.
+	// If one more peer connects, the Listener looks for the source with the most such
+	// peers, and drops the peer of that source that has been silent longest. A source is
+	// an IPv4 address, or the first 64 bits of an IPv6 address.
 	MaxSilent int
 }
 

@@ -27,9 +27,9 @@ type Deframer struct {
 	views    [4][]byte // a field, because a local array in Next would escape to the heap
 }
 
-// NewDeframer returns a Deframer at the beginning of full operation. Of the stream,
-// only the Request or Reply has been consumed. crc says whether to check the CRC.
-// markers says that the peer sends Markers, because this end has asked for them.
+// NewDeframer returns a Deframer at the beginning of full operation. Only the Request
+// or Reply of the stream has been consumed. crc says whether to check the CRC. markers
+// says that the peer sends Markers, because this end has asked for them.
 func NewDeframer(crc, markers bool) *Deframer {
 	return &Deframer{crc: crc, markers: markers, assembly: assembly{crcOn: crc, markersOn: markers}}
 }

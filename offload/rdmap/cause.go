@@ -13,28 +13,28 @@ import (
 // Errors that can end a connection. A Terminate and the errors of the stream can end it
 // as well.
 var (
-	// ErrTruncated: the peer closed the connection within a message.
+	// ErrTruncated means that the peer closed the connection within a message.
 	ErrTruncated = errors.New("the peer closed the connection in the middle of a message")
-	// ErrPeerClosed: the peer closed its direction while Reads of this end were
-	// outstanding or posted, or before this end could send anything.
+	// ErrPeerClosed means that the peer closed its direction too early. Reads of this
+	// end were outstanding or posted, or this end had not been able to send anything.
 	ErrPeerClosed = errors.New("the peer closed the connection while work was outstanding")
-	// ErrReplyRefused: an initiator that had to send first, or that had to send
-	// Markers, closed the connection without sending anything.
+	// ErrReplyRefused means that an initiator that had to send first, or that had to
+	// send Markers, closed the connection without sending anything.
 	ErrReplyRefused = errors.New("the peer closed the connection when it had our MPA Reply, and has not said why")
 	// errMarkersRefused is ErrReplyRefused for an initiator that had to send Markers.
 	errMarkersRefused = fmt.Errorf("%w: %w", ErrReplyRefused, mpa.ErrMarkersRefused)
-	// ErrLocalAccess: a work request named memory that its QP may not use. The
-	// completion says which request.
+	// ErrLocalAccess means that a work request named memory that its QP may not use.
+	// The completion says which request.
 	ErrLocalAccess = errors.New("a work request names local memory that this QP may not use")
-	// ErrBadRequest: a work request was posted that CheckSend refuses.
+	// ErrBadRequest means that a work request was posted that CheckSend refuses.
 	ErrBadRequest = errors.New("a work request that this QP cannot do: check it before it is posted")
-	// ErrNoReads: the two ends agreed that this end sends no RDMA Reads.
+	// ErrNoReads means that the two ends agreed that this end sends no RDMA Reads.
 	ErrNoReads = errors.New("no RDMA Reads on this connection: give both ends a read depth (ORD here, IRD there)")
-	// ErrBrokenRing: the memory of a work queue has impossible positions.
+	// ErrBrokenRing means that the memory of a work queue has impossible positions.
 	ErrBrokenRing = errors.New("the memory of a work queue is broken: its poster must not move back, nor beyond its depth")
-	// ErrNarrow: the path's segments are too short for an RDMA Read Request.
+	// ErrNarrow means that the path's segments are too short for an RDMA Read Request.
 	ErrNarrow = errors.New("the connection's TCP segments are too short for an RDMA Read Request: raise the MTU")
-	// ErrCQOverrun: a completion queue was full, and a completion was lost.
+	// ErrCQOverrun means that a completion queue was full, and a completion was lost.
 	ErrCQOverrun = errors.New("completion queue overrun: poll it, or make it larger")
 )
 

@@ -9,9 +9,9 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// ErrMemoryGone: registered memory could not be read or written. The program has
-// unmapped or protected it, or truncated the file that it maps. The region is invalid
-// from then on.
+// ErrMemoryGone means that registered memory could not be read or written. The program
+// has unmapped or protected it, or truncated the file that it maps. The region is
+// invalid from then on.
 var ErrMemoryGone = errors.New("registered memory cannot be accessed any more: it was unmapped, protected, or its file truncated, and its region is invalid now")
 
 // access says how far an access to registered memory under a guard has come. A fault

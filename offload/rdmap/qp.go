@@ -76,7 +76,7 @@ type QP struct {
 	overrun  bool // a completion has been lost
 	gone     bool // registered memory has faulted, which ends the connection
 	peerShut bool // the peer has closed its direction
-	weShut   bool // our direction is closed
+	weShut   bool // the direction of this end is closed
 	turn     bool // a Response was sent last, so that a work request is next
 	nudge    nudge
 	now      clock.Instant
