@@ -157,7 +157,7 @@ func (p *pinDir) openTable() (*ebpf.Map, error) {
 	}
 	m, err := ebpf.LoadPinnedMap(p.table(), nil)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fail(ErrNotPinned, err, "no table is pinned at %s: say how many entries it shall have", p.instance)
+		return nil, fail(ErrNotPinned, err, "no table is pinned at %s: give the number of entries of a new table", p.instance)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", p.table(), err)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// deadline is a moment that can be set again while somebody waits for it. The zero
+// deadline is a moment that can be set again while goroutines wait for it. The zero
 // deadline never comes.
 type deadline struct {
 	mu    sync.Mutex
