@@ -48,8 +48,9 @@ type Config struct {
 	// Generic attaches the program in generic (SKB) mode. This mode is slower and works
 	// with drivers without native XDP. Open never chooses it by itself.
 	Generic bool
-	// VLAN is the 802.1Q id, 1 to 4094, of the frames of the only port. VLAN is for a
-	// VLAN that the kernel does not know. With 0, only frames of VLAN links are tagged.
+	// VLAN is the 802.1Q id, 1 to 4094, of the frames of the only port. Set it for a
+	// VLAN that the kernel does not know. 0 means that only frames of VLAN links are
+	// tagged.
 	VLAN uint16
 	// Queues is the number of receive queues to serve on each port. 0 means all. Any
 	// other number must be the number of queues that the port has.

@@ -24,9 +24,9 @@ const (
 
 	// ProgressInline uses the program's own goroutines. They do the work within posts to
 	// the send queue, Polls that find nothing, and Waits, so that posting and waiting need
-	// no other thread. The adapter's goroutines exist too. They take over when a Wait or
-	// an Arm says that the program sleeps, or some milliseconds after the last Poll. They
-	// serve every deadline in any case.
+	// no other thread. The adapter's goroutines exist too. The adapter's goroutines take
+	// over when a Wait or an Arm says that the program sleeps, or some milliseconds after
+	// the last Poll. They serve every deadline in any case.
 	ProgressInline
 )
 

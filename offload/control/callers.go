@@ -34,7 +34,7 @@ func (c callers) note(conn net.Conn, state http.ConnState) {
 	c.changed.Broadcast()
 }
 
-// rest waits until the server answers no request. rest waits at most d.
+// rest waits until the server answers no request, for at most d.
 func (c callers) rest(d time.Duration) {
 	late := false
 	timer := time.AfterFunc(d, func() {

@@ -118,8 +118,8 @@ func (e *Engine) forward(id FlowID) {
 	}
 }
 
-// Remove forgets a flow. Remove sends no segment to the peer. The flow was not taken over in the end, or it has
-// ended at its owner, which is another engine. The upper layer of a live connection gets err.
+// Remove forgets a flow that was not taken over, or that has ended at its owner, which is another engine. Remove
+// sends no segment to the peer. The upper layer of a live connection gets err.
 func (e *Engine) Remove(ctx context.Context, id FlowID, err error) error {
 	return e.call(ctx, func() { e.remove(id, err) })
 }

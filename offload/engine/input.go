@@ -160,7 +160,7 @@ func (e *Engine) segment(f *flow, b []byte, fr port.Frame) {
 		return
 	}
 	if s.Flags&wire.RST != 0 && f.conn.Arrived() {
-		f.ulp.Receive(e.now, f.conn) // read earlier octets first, because they may contain the reason and a reset discards them
+		f.ulp.Receive(e.now, f.conn) // the upper layer reads earlier octets first: they may contain the reason, and a reset discards them
 	}
 	kept, drop := f.conn.Receive(e.now, s)
 	e.count.tcp[drop]++

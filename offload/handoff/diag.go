@@ -229,7 +229,7 @@ func (s *Socket) diagnosisThere() (d *Diagnosis, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
+		runtime.LockOSThread() // no unlock follows, so that the thread ends with the goroutine
 		if err = unix.Setns(space, unix.CLONE_NEWNET); err != nil {
 			err = fmt.Errorf("enter the socket's network namespace: %w", err)
 			return

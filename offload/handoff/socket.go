@@ -38,7 +38,7 @@ type Socket struct {
 	diag          *Diagnosis       // nil: the Socket opens its own
 	unsigned      bool             // checkSignature has run and found no signature
 
-	// Take reads these before the socket is replaced.
+	// Take reads these values before it replaces the socket.
 	saved saved
 	ip    IP
 }

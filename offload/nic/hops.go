@@ -67,7 +67,7 @@ type way struct {
 	err     error                     // error of the kernel's last answer; nil: the answer is usable
 	lost    bool                      // the flows have been notified of err
 	hop     *hop                      // next hop of the last usable answer; nil: there was none
-	changed chan struct{}             // closed, and replaced, when hop or its address changes
+	changed chan struct{}             // closed and replaced when hop or the address of hop changes
 }
 
 // hop is the next hop of one or more ways.

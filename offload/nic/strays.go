@@ -31,7 +31,7 @@ type Counters struct {
 	Strays uint64 // segments of taken-over connections that bypassed the XDP program, reached the kernel, and were dropped
 }
 
-// Counters returns the counters. They are at most a second old.
+// Counters returns the counters of the last second.
 func (n *NIC) Counters() Counters {
 	n.strays.mu.Lock()
 	defer n.strays.mu.Unlock()

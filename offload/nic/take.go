@@ -93,8 +93,8 @@ func (n *NIC) Take(ctx context.Context, c syscall.Conn, ulp stream.ULP, o Option
 	return t.flow, nil
 }
 
-// whileOpen returns a context that ends with ctx. whileOpen also ends, with ErrClosed,
-// when Close begins. A connection that still belongs to the kernel then stays there.
+// whileOpen returns a context that ends when ctx ends or, with ErrClosed, when Close
+// begins. A connection that still belongs to the kernel then stays there.
 func (n *NIC) whileOpen(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(n.life, func() { cancel(context.Cause(n.life)) })

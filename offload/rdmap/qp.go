@@ -32,7 +32,7 @@ type Config struct {
 }
 
 // QP is one end of a reliable connection. A QP is the state machine between work queues
-// and a stream. It implements stream.ULP.
+// and a stream. A QP implements stream.ULP.
 type QP struct {
 	cfg   Config // fixed after New
 	agree mpa.Agreed

@@ -169,7 +169,7 @@ func (c *Conn) measure(now clock.Instant, s *wire.TCPFields, sentAt, againAt clo
 		trip = c.stamp.trip(now, s.TSEcr)
 	}
 	if trip == 0 {
-		c.rtt.next = s.Ack // keeps next comparable over 2^31 octets
+		c.rtt.next = s.Ack // next must stay comparable over 2^31 octets
 		return
 	}
 	if c.mode == open && !c.loss.tail.out { // otherwise the ACK may be late because this end has waited

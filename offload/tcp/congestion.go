@@ -71,7 +71,7 @@ const slowStartLimit = 8
 // InitialWindow is the initial congestion window of RFC 6928 §2 in octets.
 func InitialWindow(mss uint32) uint32 { return min(10*mss, max(2*mss, 14600)) }
 
-// Control returns the constructor of the congestion control with the kernel's name name. Control returns nil if
+// Control returns the constructor of the congestion control that the kernel calls name. Control returns nil if
 // stag does not have that congestion control.
 func Control(name string) func(Start) Congestion {
 	switch name {

@@ -7,7 +7,8 @@ import (
 	"github.com/stag-rdma/stag/offload/stream"
 )
 
-// keepalive is the state of RFC 9293 §3.8.4. keepalive is off while idle is 0.
+// keepalive is the state of the keepalive timer (RFC 9293 §3.8.4). The timer is off
+// while idle is 0.
 type keepalive struct {
 	idle, interval time.Duration
 	count          uint32

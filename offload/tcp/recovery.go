@@ -111,7 +111,7 @@ func (c *Conn) progress(now clock.Instant, octets uint32) {
 	case was == open:
 		c.loss.dupAcks, c.loss.renoOut = 0, 0
 		if c.sndUna.After(c.loss.recoverAt) {
-			c.loss.recoverAt = c.sndUna.Back(1) // keeps recoverAt comparable over 2^31 octets
+			c.loss.recoverAt = c.sndUna.Back(1) // recoverAt must stay comparable over 2^31 octets
 		}
 	case c.sndUna.AtOrAfter(c.loss.recoverAt):
 		c.endRecovery(now)

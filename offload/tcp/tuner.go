@@ -14,7 +14,7 @@ import (
 type tuner struct {
 	size, most uint32        // the window and its upper limit, in octets
 	trip       minimum       // shortest recent round trip, or an upper limit of it
-	timing     bool          // a measurement runs
+	timing     bool          // a measurement of the round trip runs
 	edge       seq.Num       // the measurement ends after the arrival of this number
 	edgeAt     clock.Instant // start of the measurement
 	stampAt    clock.Instant // when the next echoed timestamp is used

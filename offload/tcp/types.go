@@ -64,9 +64,9 @@ type Output interface {
 // LeastMSS is the smallest MSS option in octets that a connection works with, as Linux's tcp_min_snd_mss.
 const LeastMSS = 48
 
-// State describes a connection after its handshake. TCP_REPAIR reads it from a kernel socket, and Export reads it
-// from a Conn. New builds a Conn from it. For a connection that the kernel has had until now, the fields from Phase
-// on may be zero.
+// State describes a connection after its handshake. TCP_REPAIR reads a State from a kernel socket. Export reads a
+// State from a Conn. New builds a Conn from a State. For a connection that the kernel has had until now, the fields
+// from Phase on may be zero.
 type State struct {
 	// At is when the values were read. TSNow is the clock at that time.
 	At clock.Instant

@@ -36,7 +36,7 @@ const (
 // TerminateFields is the payload of a Terminate. TerminateFields contains the error,
 // and the part of the faulty segment that the sender quotes.
 type TerminateFields struct {
-	Layer, Type uint8 // four bits each
+	Layer, Type uint8 // layer and type of the error, four bits each
 	Code        uint8
 
 	HasSegment  bool   // SegmentLen is valid; it is sent only together with Header

@@ -57,7 +57,7 @@ type HeaderTemplate struct {
 	l3, l4   uint8                                 // offsets of the IP header and of the TCP header
 	v6       bool
 	id       uint16
-	src, dst uint16 // ports
+	src, dst uint16 // ports of this end and of the peer
 	ipSum    Sum    // sum of the IPv4 header without length, id and checksum
 	tcpSum   Sum    // sum of the pseudo-header without the length
 }
