@@ -55,7 +55,7 @@ type Queue struct {
 	shift uint8                       // log2 of the chunk size
 	down  error                       // names the queue and wraps ErrLinkDown
 	gone  error                       // names the queue and wraps ErrGone
-	sys   func(nr uintptr) unix.Errno // trap, or a script in tests
+	sys   func(nr uintptr) unix.Errno // makes a system call: trap, or a replacement in tests
 	undo  undo.Stack
 
 	// The queue's goroutine owns these fields.

@@ -65,8 +65,9 @@ type Config struct {
 	// MaxFlows is how many connections a port can have. 0 means 4096, or fewer if the
 	// port was loaded with room for fewer.
 	MaxFlows int
-	// Partial says whether segments are accepted whose TCP checksum the peer's kernel
-	// left to a device, and the device did not compute it.
+	// Partial says whether a port accepts segments with an incomplete TCP checksum. A
+	// kernel sends such segments if it leaves the checksum to a device (a veth), and the
+	// device does not compute it.
 	Partial Partial
 	// Congestion is the congestion control of the connections that are taken over:
 	// "cubic" or "reno". With "", a connection keeps the algorithm that the kernel has

@@ -101,7 +101,9 @@ func (m *runners) watch() {
 	}
 }
 
-// drive adds n to the number of queues of the CQ that m runs. n may be negative.
+// drive adds n to the number of send and receive queues that m runs and that complete to
+// this CQ. n may be negative. The users of the CQ run m themselves while that number is
+// positive and the CQ has at most mostRunners runners.
 func (c *CQ) drive(m adapter.Runner, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -144,7 +146,8 @@ func (qp *QP) detach() {
 	qp.runner, qp.detached = nil, true
 }
 
-// drive adds n to the number of queues that m runs, in both CQs of the QP. m may be nil.
+// drive calls CQ.drive for the send queue's CQ and the receive queue's CQ, which may be
+// the same. If m is nil, drive does nothing.
 func (qp *QP) drive(m adapter.Runner, n int) {
 	if m != nil {
 		qp.cfg.SendCQ.drive(m, n)

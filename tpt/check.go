@@ -25,7 +25,8 @@ type Memo struct {
 	stag  STag
 	entry *entry // nil if the cache is empty
 
-	// These are copies of the entry's fields at the time of state.
+	// These are copies of the entry's fields. They belong together: the entry had all of
+	// them while its state word was state.
 	state  word
 	start  uint64
 	length uint64

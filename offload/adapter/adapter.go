@@ -40,8 +40,8 @@ type Adapter struct {
 	began   time.Time       // time of Open
 	cookie  uint64          // cookie of the adapter's network namespace
 
-	// life ends, with ErrClosed, when Close begins. Dial, Listen and waits end then as
-	// well.
+	// life ends when Close begins. Its cause is ErrClosed. Dial, Listen and waits end at
+	// the same time.
 	life context.Context
 	die  context.CancelCauseFunc
 
@@ -147,10 +147,11 @@ func (a *Adapter) Use() (done func(), err error) {
 	return a.busy.RUnlock, nil
 }
 
-// Life returns a context that ends, with ErrClosed, when Close begins.
+// Life returns a context that ends when Close begins. The cause is ErrClosed.
 func (a *Adapter) Life() context.Context { return a.life }
 
-// While returns a context that ends with ctx or, with ErrClosed, when Close begins.
+// While returns a context that ends when ctx ends or when Close begins. If Close ends the
+// context, the cause is ErrClosed.
 func (a *Adapter) While(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(a.life, func() { cancel(context.Cause(a.life)) })

@@ -39,7 +39,7 @@ func (a *Adapter) Listen(ctx context.Context, address string) (*net.TCPListener,
 	return l.(*net.TCPListener), nil
 }
 
-// ListenerAddr returns the address at which a socket of Listen listens.
+// ListenerAddr returns the local address of a socket that Listen has made.
 func (a *Adapter) ListenerAddr(l *net.TCPListener) netip.AddrPort {
 	return a.plain(l, l.Addr(), unix.Getsockname)
 }

@@ -10,16 +10,17 @@ import (
 )
 
 // A route through an interface does not show that the peer's segments arrive at that
-// interface with the addresses of the socket. They do not if this host translates
-// addresses, if the route back is another one, if the card strips a VLAN tag, or behind
-// a tunnel. A placeholder would silence such a connection. Therefore Take does not give
-// a socket up before a segment of its connection has reached an engine.
+// interface with the addresses of the socket. The segments do not arrive there if this
+// host translates addresses, if the route back is another one, if the card strips a
+// VLAN tag, or if the connection goes through a tunnel. A placeholder would silence
+// such a connection. Therefore Take does not give a socket up before a segment of its
+// connection has reached an engine.
 
 // patience holds the time limits of a take-over that waits for a segment of the peer.
 type patience struct {
 	within time.Duration // longest wait in all
-	past   time.Duration // longest wait after the kernel has received a segment instead
-	again  time.Duration // shortest time between two probes that the peer both answers
+	past   time.Duration // longest wait after the kernel, instead of an engine, has received a segment
+	again  time.Duration // shortest time between two probes if the peer is to answer both
 	look   time.Duration // first interval between two reads of the kernel's connection state
 }
 
@@ -27,8 +28,9 @@ type patience struct {
 // connection at most once in 500 ms (tcp_invalid_ratelimit).
 var usual = patience{within: 6 * time.Second, past: 500 * time.Millisecond, again: 600 * time.Millisecond, look: 20 * time.Millisecond}
 
-// Limits of the time until the second probe. That time is the kernel's retransmission
-// timeout, which can be long for a connection that has lost much.
+// These are limits of the time until the second probe. Without limits, the time is the
+// kernel's retransmission timeout, which is long if the connection has lost many
+// segments.
 const (
 	leastRTO = 200 * time.Millisecond
 	mostRTO  = 2 * time.Second
@@ -156,9 +158,9 @@ func (h *hearing) look(now time.Time, heard <-chan struct{}) error {
 }
 
 // after returns when to send the next probe. now is the time of the current probe. The
-// second probe comes soon, in case the first was lost. If only the answer was lost, the
-// third probe is the first one that the peer answers again. The time of the third probe
-// counts from the first.
+// second probe is sent soon, because the first may be lost. If the first probe arrived
+// and only its answer was lost, the second probe comes too early for another answer.
+// The third probe must get an answer. Its time therefore counts from the first probe.
 func (h *hearing) after(now time.Time) time.Time {
 	if h.asked == 1 {
 		return later(now.Add(h.rto), h.began.Add(h.s.patience.again))
@@ -166,7 +168,7 @@ func (h *hearing) after(now time.Time) time.Time {
 	return now.Add(max(h.rto, h.s.patience.again))
 }
 
-// unseen returns the error for a connection of which no segment reached an engine.
+// unseen returns the error for a connection if no segment of it has reached an engine.
 func (h *hearing) unseen() error {
 	waited := time.Since(h.began).Round(100 * time.Millisecond)
 	if h.past == 0 {

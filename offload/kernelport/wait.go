@@ -34,7 +34,8 @@ func (c *Conn) wait(now clock.Instant, sleep time.Duration) error {
 	return c.wake()
 }
 
-// prepare sets the events to wait for and the time until which to wait.
+// prepare sets the events that poll waits for, and the latest time at which the wait
+// ends.
 func (c *Conn) prepare(now clock.Instant, sleep time.Duration) {
 	c.stepping.Lock()
 	defer c.stepping.Unlock()
@@ -64,7 +65,8 @@ func (c *Conn) events() (events int16) {
 	return events
 }
 
-// poll waits until the instant until, or without limit if it is Never. Signals end it.
+// poll waits for an event until the time until, or without limit if until is Never. A
+// signal ends the wait without an error.
 func (c *Conn) poll(until clock.Instant) error {
 	timeout := (*unix.Timespec)(nil)
 	if until != clock.Never {

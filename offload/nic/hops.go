@@ -27,11 +27,11 @@ type network interface {
 
 // hops stores where the frames of an interface's flows go on the link, and where they
 // come from. Flows whose packets the kernel routes alike share a way. Ways with the
-// same next hop share a hop. The kernel is asked once for all of them.
+// same next hop share a hop. hops asks the kernel once for each way and for each hop.
 //
-// A flow belongs to its way from before its take-over until it is removed. News that
-// comes in between is stored in the way, in the hop, or in hops. Then tell compares the
-// news with the addresses that the flow's engine has.
+// A flow belongs to its way from before its take-over until the flow is removed. The way,
+// the hop, or hops stores all news that comes in this time. Then tell compares the stored
+// addresses with those that the flow's engine has.
 //
 // hops is safe for concurrent use. Take-overs, the reaper, the watcher (which brings
 // the news) and the surveyor (which looks routes up again) are goroutines of their own.
@@ -153,8 +153,9 @@ func (h *hops) await(ctx context.Context, w *way) error {
 	}
 }
 
-// leave removes f from its way. A way without flows is forgotten. If no way leads to a
-// next hop any more, the kernel need not keep it fresh. leave may be called twice.
+// leave removes f from its way. If f was the last flow of the way, leave forgets the way.
+// If that way was the last to its next hop, leave lets the kernel forget the address of
+// the next hop. A second call does nothing.
 func (h *hops) leave(f *Flow) {
 	h.asking.Lock()
 	defer h.asking.Unlock()

@@ -13,9 +13,9 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// Limits of the pause between two surveys. A storm of changes, as on a host that runs
-// BGP, costs a tenth of a processor at most. The first change of a storm causes a
-// survey without delay.
+// These are limits of the pause between two surveys. With them, surveys take at most a
+// tenth of a processor, even while routes change all the time, as on a host that runs
+// BGP. The first of many changes causes a survey without delay.
 const (
 	surveyPause = 20 * time.Millisecond
 	surveyShare = 9 // the pause is this many times as long as the survey before it
@@ -123,7 +123,8 @@ func (h *hops) takeStale() (list []*way) {
 }
 
 // look asks the kernel for the route of w and makes the kernel resolve the next hop. If
-// w is found already, look asks again only if again is set.
+// again is false and the kernel's last answer was usable, look does not ask for the
+// route again.
 func (h *hops) look(w *way, again bool) error {
 	h.asking.Lock()
 	defer h.asking.Unlock()
@@ -196,7 +197,7 @@ func (h *hops) keep(p *hop) error {
 	p.kept = true
 	p.ours = p.ours || managed && !e.Fixed && !e.Managed
 	h.refreshing = h.refreshing || !managed
-	if p.news == news && e.MAC != nil { // otherwise the news is later than the entry
+	if p.news == news && e.MAC != nil { // if the numbers differ, p has news that is newer than e
 		p.learn(wire.MAC(e.MAC))
 	}
 	return nil

@@ -111,7 +111,8 @@ func (s *set) room() (flows int) {
 	return min(flows, engine.MaxFlows)
 }
 
-// share makes the shared state when the last interface has its program.
+// share makes the state that all interfaces of the set share. Only the call for the last
+// interface does so, because every interface must have its program first.
 func (n *NIC) share() (err error) {
 	s := n.set
 	if n.number != len(s.nics)-1 {
@@ -214,7 +215,8 @@ func (m *flowMap) entry(f bpf.Flow) bpf.Flow {
 	return f
 }
 
-// join connects the engines of all interfaces when the last interface has its engines.
+// join connects the engines of all interfaces of the set. Only the call for the last
+// interface does so, because every interface must have its engines first.
 func (n *NIC) join() error {
 	if n.number != len(n.set.nics)-1 {
 		return nil

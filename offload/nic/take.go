@@ -44,10 +44,11 @@ type Options struct {
 	// sends the octets that Parked writes to the connection. The engine gets the
 	// answer, however fast it comes. If Parked fails, the take-over fails.
 	Parked func() error
-	// Accepted says that a listener has accepted the connection. The kernel never
-	// chooses the port of a listener for a connection of its own. In TIME-WAIT no
-	// socket of the kernel need therefore hold the addresses and ports, which saves a
-	// descriptor for each such flow.
+	// Accepted says that a listener has accepted the connection. In TIME-WAIT, a socket
+	// of the kernel usually reserves the addresses and ports of a flow. An accepted
+	// connection does not need this socket, because the kernel never chooses the port
+	// of a listener for a connection that the kernel opens. Each accepted flow thus
+	// saves a descriptor.
 	Accepted bool
 	// Moved, if set, is called after each move of the connection to another engine. Moved
 	// must not call the flow.

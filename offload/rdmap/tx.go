@@ -26,7 +26,7 @@ type outgoing struct {
 	msg    ddp.Message
 	what   carries
 	pos    uint32                         // aRequest: position of the request in the send queue
-	wr     *work.SendWQE                  // aRequest: copy of the request from its start
+	wr     *work.SendWQE                  // aRequest: copy of the request, made before its first segment
 	fixed  [wire.ReadRequestLen + 32]byte // whole payload of a Read Request or Terminate
 	nfixed int                            // octets in fixed; 0: the payload comes from memory
 	mem    pieces                         // memory of the next segment's payload

@@ -30,8 +30,8 @@ type Congestion interface {
 	// Undo takes back the last Loss, or the last Timeout and its repetitions. It is called when it turns out that
 	// nothing had been lost.
 	Undo(now clock.Instant)
-	// Idle is called before data is sent when nothing is outstanding, perhaps several times. periods is how many
-	// retransmission timeouts have passed since data was last sent or Idle was last called.
+	// Idle is called before data is sent when nothing is outstanding, perhaps several times. periods is how many RTOs
+	// have passed since data was last sent, without those that an earlier call has reported.
 	Idle(now clock.Instant, periods int)
 	// Resize is called when the effective send MSS has changed.
 	Resize(mss uint32)
@@ -84,8 +84,7 @@ func Control(name string) func(Start) Congestion {
 }
 
 // follow returns the congestion control for a connection that the kernel has run under name. For a name that stag
-// does not have, it returns CUBIC. Those congestion controls are for paths with more in flight than NewReno can
-// fill.
+// does not have, it returns CUBIC: the kernel uses such congestion controls on paths that NewReno cannot fill.
 func follow(name string) func(Start) Congestion {
 	if name == "" {
 		return NewReno
@@ -124,12 +123,12 @@ func (c *Conn) newCongestion(now clock.Instant, st *State) Congestion {
 // sent beyond cwnd do not count (§3.2).
 func (c *Conn) flightSize() uint32 { return min(c.congestion.flown, c.congestion.cc.Window()) }
 
-// decayed returns cwnd after an idle period. Each retransmission timeout halves it, down to the initial window (RFC
-// 2861 §3.1; see doc.go).
+// decayed returns the congestion window after an idle time of periods RTOs. Each RTO halves cwnd, but not below the
+// initial window (RFC 2861 §3.1; see doc.go).
 func decayed(cwnd, mss uint32, periods int) uint32 {
 	return max(cwnd>>min(periods, 31), min(cwnd, InitialWindow(mss)))
 }
 
-// remembered returns the threshold after an idle period. With it, slow start reaches three quarters of the old
-// window again (RFC 2861 §3.1).
+// remembered returns the slow-start threshold after an idle time. It is at least three quarters of cwnd, so that slow
+// start leads back to such a window (RFC 2861 §3.1).
 func remembered(ssthresh, cwnd uint32) uint32 { return max(ssthresh, cwnd-cwnd/4) }

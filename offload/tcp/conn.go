@@ -88,7 +88,7 @@ type congestion struct {
 	cc       Congestion
 	ccWas    string        // the kernel's name of the congestion control before cc
 	lastData clock.Instant // when data was last sent
-	idled    int           // timeouts since lastData that cc knows of
+	idled    int           // number of RTOs since lastData that cc has been told of
 	flown    uint32        // outstanding octets of data after the last Transmit
 }
 

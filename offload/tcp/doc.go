@@ -74,8 +74,9 @@
 // advises against its use and no upper layer here uses it.
 //
 // Departs from RFC 5681 §4.1: an idle period halves the congestion window for each RTO
-// that it lasts, down to the initial window. RFC 5681 takes all at once. Slow start
-// then leads to three quarters of the old window (RFC 2861, as Linux).
+// that it lasts, down to the initial window. RFC 5681 goes to the initial window after one
+// RTO. Afterwards, slow start leads to three quarters of the old window (RFC 2861, as
+// Linux).
 //
 // Departs from RFC 3168 §6.1.2: ECN does not reduce the congestion window below two
 // segments, as in Linux. The sender therefore never has to wait for the timer.

@@ -101,9 +101,8 @@ func (c *Conn) sendNew(now clock.Instant, out Output) bool {
 	return true
 }
 
-// pausedFor tells the congestion control how long nothing was outstanding. pausedFor may run several times before
-// data is sent, because the transmit ring can be full or the window closed. pausedFor reports each period of the
-// pause once.
+// pausedFor tells the congestion control how many RTOs have passed since data was last sent. pausedFor may run several
+// times before data is sent, because the transmit ring can be full or the window closed. Each RTO is reported once.
 func (c *Conn) pausedFor(now clock.Instant) {
 	periods := int(now.Sub(c.congestion.lastData) / c.rtt.rto)
 	c.congestion.cc.Idle(now, max(0, periods-c.congestion.idled))

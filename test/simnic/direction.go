@@ -54,8 +54,8 @@ type direction struct {
 
 	queue  fifo[departure]
 	free   clock.Instant // time at which the link will have transmitted the last packet of queue
-	bad    bool          // the path is bad, for Burst
-	since  clock.Instant // time at which the path became bad
+	bad    bool          // the Gilbert-Elliott model of Config.Burst is in its bad state
+	since  clock.Instant // time of the last change of bad
 	box    middlebox
 	detour detour
 	sky    sky // packets in flight between the ends

@@ -34,7 +34,8 @@ func newMiddlebox(c *Config) middlebox {
 	return b
 }
 
-// pass passes a packet through the middlebox.
+// pass puts a packet in flight, unless the middlebox holds the packet or merges it with
+// the held segment. The middlebox may also split the packet.
 func (d *direction) pass(f fate, packet []byte) {
 	c, b := &d.link.cfg, &d.box
 	if c.Merge == 0 && c.Split == 0 {
@@ -65,7 +66,7 @@ func (d *direction) pass(f fate, packet []byte) {
 	}
 }
 
-// letGo sends the segment that the middlebox holds.
+// letGo puts the held segment in flight.
 func (d *direction) letGo() {
 	b := &d.box
 	held := b.held

@@ -21,7 +21,7 @@ import (
 // Side is an end of the pair.
 type Side int
 
-// The two sides.
+// A and B are the sides of every Pair. They index Pair.Ends.
 const (
 	A Side = iota
 	B

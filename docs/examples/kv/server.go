@@ -45,7 +45,7 @@ func serve(ctx context.Context, adapter *rdma.Adapter, address string, ready fun
 	for {
 		request, err := l.Accept(ctx)
 		if err != nil && ctx.Err() != nil {
-			return nil // ended by Ctrl-C; the clients notice it, too
+			return nil // Ctrl-C has ended ctx, which also ends every call of client
 		}
 		if err != nil {
 			return err

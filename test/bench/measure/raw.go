@@ -44,15 +44,15 @@ const (
 	// rawBatch is the largest number of frames that a step moves.
 	rawBatch = 64
 	// rawAhead is how many frames a sender may have sent that the receiver has not yet
-	// taken. It is below the number of chunks that the receiver's fill ring has at
-	// first. Without this limit a fifth of the frames would be dropped if NAPI runs in
+	// taken. rawAhead is below the number of chunks that the receiver's fill ring has
+	// at first. Without this limit a fifth of the frames would be dropped if NAPI runs in
 	// threads.
 	rawAhead = 480
 	// rawPatience is the number of sleeps without progress after which the missing
 	// frames count as lost.
 	rawPatience = 50
-	// rawSleep is how long an idle side sleeps. A sleep in poll would cost the side that
-	// wakes it a third of its rate.
+	// rawSleep is how long an idle side sleeps. If an idle side slept in poll, the other
+	// side would have to wake it, and would lose a third of its rate.
 	rawSleep = 20 * time.Microsecond
 )
 

@@ -126,10 +126,11 @@ func (l *looker) inVain() error {
 	return nil
 }
 
-// lineUp makes a volley of one kind on a stage.
+// lineUp connects the sides of a stage and makes the players of one kind. size is the
+// length of the message in octets.
 type lineUp func(ctx context.Context, st *stage, size int) (*volley, error)
 
-// playOn plays one volley on a stage of its own.
+// playOn makes a stage, plays one volley on it, and closes it.
 func playOn(ctx context.Context, s setting, size int, make lineUp, warm, d time.Duration) (h *hdrhistogram.Histogram, err error) {
 	st, err := newStage(s)
 	if err != nil {

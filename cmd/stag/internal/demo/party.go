@@ -48,7 +48,8 @@ func (p *party) says(err error) error {
 	return fmt.Errorf("side %v: %w", p.side, err)
 }
 
-// expect posts receives for notes. n notes will arrive in total.
+// expect posts as many receives as the inbox has slots, at most n. n is the number of
+// notes that will arrive in total.
 func (p *party) expect(n uint64) error {
 	room := min(n, uint64(p.inbox.Len()/noteLen))
 	p.owed = n - room
@@ -84,7 +85,7 @@ func (p *party) note(op rdma.WROp, c *rdma.Completion) (done uint64, err error) 
 	return done, err
 }
 
-// tell sends a note.
+// tell sends a note: this side has done this many messages of the operation.
 func (p *party) tell(op rdma.WROp, done uint64) error { return p.send(noteWR(op, done)) }
 
 func noteWR(op rdma.WROp, done uint64) rdma.SendWR {

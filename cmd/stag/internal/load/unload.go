@@ -30,14 +30,14 @@ type Port struct {
 	Instance  string          `json:"instance"`
 	Program   uint32          `json:"program"` // number that the kernel gave the program; 0: there was no program
 	Stale     string          `json:"stale"`   // why no process could use the program; "" if it could be used
-	Lost      []Lost          `json:"lost"`    // connections that were taken from living processes
+	Lost      []Lost          `json:"lost"`    // flows that running processes have lost
 	Left      int             `json:"left"`    // number of flows of dead processes
 	Settings  []loader.Change `json:"settings"`
 
 	index int
 }
 
-// Lost describes the flows that a living process had.
+// Lost says how many flows a running process has lost through the unload.
 type Lost struct {
 	PID   int `json:"pid"`
 	Flows int `json:"flows"`

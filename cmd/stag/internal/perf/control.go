@@ -95,7 +95,8 @@ func (c *control) failed(ctx context.Context) error {
 	return errLeft
 }
 
-// A server starts to listen for data connections a moment after it has told the client to connect.
+// dial tries this often to open a data connection, with this pause between two attempts. The server starts to listen
+// only a moment after it has told the client to connect.
 const (
 	dials     = 50
 	dialAgain = 100 * time.Millisecond
