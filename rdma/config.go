@@ -46,7 +46,7 @@ type Config struct {
 	// The fields below apply to Ports and not to KernelPort.
 
 	// Generic attaches the program in generic (SKB) mode. This mode is slower and works
-	// with drivers without native XDP. Open never chooses it by itself.
+	// with drivers without native XDP. Open never chooses this mode by itself.
 	Generic bool
 	// VLAN is the 802.1Q id, 1 to 4094, of the frames of the only port. Set it for a
 	// VLAN that the kernel does not know. 0 means that only frames of VLAN links are

@@ -10,10 +10,10 @@ import (
 // endpointMemory is the default size in octets of an Endpoint's own region.
 const endpointMemory = 64 << 10
 
-// EndpointConfig is the configuration of an Endpoint. The zero value works. It makes a
-// PD, two CQs, a QP and a region of 64 KiB that only this end may write to. Objects that
-// the caller passes in (MR, PD, CQs) remain the caller's. The Endpoint's Close leaves
-// them open.
+// EndpointConfig is the configuration of an Endpoint. The zero value works.
+// CreateEndpoint then makes a PD, two CQs, a QP and a region of 64 KiB that only this
+// end may write to. Objects that the caller passes in (MR, PD, CQs) remain the caller's.
+// The Endpoint's Close leaves them open.
 type EndpointConfig struct {
 	// PD is the protection domain. nil means the PD of MR or, without MR, a new one.
 	// Endpoints whose peers may use the same regions share a PD.

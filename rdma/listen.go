@@ -51,7 +51,7 @@ func (c ListenConfig) fill() (ListenConfig, error) {
 	return c, errors.Join(errs...)
 }
 
-// Listener accepts connection requests of peers. It is safe for concurrent use.
+// Listener accepts connection requests of peers. A Listener is safe for concurrent use.
 type Listener struct {
 	adapter *Adapter
 	socket  *net.TCPListener

@@ -16,7 +16,7 @@ import "fmt"
 // order. The caller may use inline data, and the lists themselves, again at once. The
 // completion of a Write or a Send says that the transport answers for its delivery, not
 // that the peer has it. After the end of the connection, PostSend still accepts work
-// requests. They complete as Flushed.
+// requests. Such requests complete as Flushed.
 func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 	qp.sending.Lock()
 	if !qp.started.Load() && !qp.machine.Dead() {

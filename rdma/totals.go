@@ -24,8 +24,8 @@ func (t totals) copy() totals {
 	return c
 }
 
-// counters returns the counters of a device. They are 0 if no QP has had a connection
-// of the device.
+// counters returns the counters of a device. All counters are 0 if no QP has had a
+// connection of the device.
 func (t totals) counters(device string) []report.Counter {
 	s := t[device]
 	if s == nil {

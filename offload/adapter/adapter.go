@@ -17,9 +17,9 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// Adapter is an RNIC. It consists of ports, memory, the table that says which
-// connection may use which memory, and the connections of the layers above. It is safe
-// for concurrent use.
+// Adapter is an RNIC. An Adapter consists of ports, memory, the table that says which
+// connection may use which memory, and the connections of the layers above. An Adapter
+// is safe for concurrent use.
 type Adapter struct {
 	// Open sets these fields, and they never change.
 	cfg     Config
@@ -125,7 +125,7 @@ func (a *Adapter) Close() error {
 		l.CloseConnections()
 	}
 	a.running.Wait()
-	a.tapped.end() // after the connections, because the last packets are their resets
+	a.tapped.end() // captures end after the connections, whose resets are the last packets
 	err := a.closeControl()
 	a.busy.Lock()
 	defer a.busy.Unlock()

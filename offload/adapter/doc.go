@@ -1,8 +1,8 @@
-// Package adapter is the device. It has network ports or the kernel's TCP, memory, and
-// the table that says which connection may use which memory. Upper layers stand on it
-// (Layer): the verbs, and later iSCSI. A layer makes connections (Dial, Listen) and
-// negotiates with the peers. Then the layer calls Socket.TakeOver to have a connection
-// taken over for a stream.ULP of its own.
+// Package adapter is the device. The device has network ports or the kernel's TCP,
+// memory, and the table that says which connection may use which memory. Upper layers
+// stand on the device (Layer): the verbs, and later iSCSI. A layer makes connections
+// (Dial, Listen) and negotiates with the peers. Then the layer calls Socket.TakeOver to
+// have a connection taken over for a stream.ULP of its own.
 //
 //	adapter.go    Open, Close, Use
 //	layer.go      what an adapter must know of a layer: two interfaces

@@ -64,7 +64,7 @@ func listenAddress(ctx context.Context, address string) (netip.AddrPort, error) 
 }
 
 // listenAt makes the socket that listens at an address. The zero Addr means every
-// address. It must run in the adapter's namespace.
+// address. listenAt must run in the adapter's namespace.
 func (a *Adapter) listenAt(ctx context.Context, at netip.AddrPort) (net.Listener, error) {
 	literal := fmt.Sprintf(":%d", at.Port())
 	if at.Addr().IsValid() {

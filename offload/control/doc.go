@@ -20,6 +20,6 @@
 //
 // Only root and the engine's own user get answers, whatever the mode of the file. The
 // kernel says which user is at the other end (SO_PEERCRED). Tools also ask the kernel
-// for the pid and the user of an engine. They ignore an engine in a directory of
+// for the pid and the user of an engine. Tools ignore an engine in a directory of
 // another user.
 package control

@@ -66,8 +66,8 @@ type place struct {
 	most  int // largest number of names to look at; 0: all
 }
 
-// Limits of the search among other users' files. Without them, a user could keep root's
-// search busy.
+// Limits of the search among other users' files. Without these limits, a user could
+// keep root's search busy.
 const (
 	mostPlaces = 16   // largest number of directories of one user
 	mostNames  = 1024 // largest number of names in each directory

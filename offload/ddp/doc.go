@@ -1,5 +1,6 @@
-// Package ddp implements Direct Data Placement (RFC 5041). It cuts messages into
-// segments that fit FPDUs, parses the segments that arrive, and checks their order.
+// Package ddp implements Direct Data Placement (RFC 5041). The package cuts messages
+// into segments that fit FPDUs, parses the segments that arrive, and checks their
+// order.
 //
 //	received: mpa.Deframer.Next -> ddp.Parse, Queue.Expect -> tpt.Check, copy   rx.go
 //	sent:     rdmap -> Message.Next, Append -> mpa.Framer                       tx.go

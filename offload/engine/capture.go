@@ -16,7 +16,7 @@ func (e *Engine) AddTap(r *tap.Ring) error { return e.taps.Add(r) }
 // RemoveTap ends the effect of AddTap. A step in progress may still use r.
 func (e *Engine) RemoveTap(r *tap.Ring) {
 	e.taps.Remove(r)
-	e.port.Wake() // a next step must run to release the ring's memory
+	e.port.Wake() // starts a step, which releases the ring's memory
 }
 
 // Stopped returns a channel that is closed when the engine no longer sends or receives.

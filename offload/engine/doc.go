@@ -1,5 +1,5 @@
 // Package engine connects a port's frames to the flows that were taken over from the
-// kernel. It runs their TCP and their upper layers.
+// kernel. The package runs their TCP and upper layers.
 //
 // One received segment, one name per step:
 //

@@ -68,8 +68,9 @@ func (f *flow) Take() (port.Frame, bool) {
 		return port.Frame{}, false
 	}
 	if f.held >= e.frames.txShare() || !e.frames.stock(reserve) {
-		// A flow that holds frames is served when they are acknowledged. Serving it
-		// earlier would keep the processor busy with flows whose peers do not read.
+		// A flow that holds frames is served when they are acknowledged. Serving the
+		// flow earlier would keep the processor busy with flows whose peers do not
+		// read.
 		f.wants = f.wants || f.held == 0
 		f.short = true
 		e.count.NoTxFrame++

@@ -21,7 +21,7 @@ type frames struct {
 	kept    int          // frames of this pool that this engine's connections hold
 	foreign int          // frames of other pools that this engine's connections hold
 	lenders []int32      // by lane: number of the foreign frames that are of its pool
-	strain  int          // smallest value of out, because of the most exhausted lender
+	strain  int          // lower limit of out, which the most exhausted lender sets
 	parked  int          // receive frames that wait for their flow's connection
 	rxShare int          // limit for one flow while there are enough receive frames
 	spent   []port.Frame // receive frames to give back after this step

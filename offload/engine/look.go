@@ -18,12 +18,12 @@ type Glance struct {
 	TCP      tcp.Stats // counters of connections since the engine was made: those that have ended and those that were read
 }
 
-// Look reads the state of the engine. Look first calls first, if set, which may read
-// everything that belongs to the queue's goroutine. Then it calls fn for each flow that
-// has a connection here, with the index in ids and the connection. All calls run
-// between two steps, a few flows at a time, so that other work continues meanwhile. fn
-// must only read, and must keep nothing. If ctx ends first, first and fn may still run
-// a little later.
+// Look reads the state of the engine. Look calls the function first, if set. first may
+// read everything that belongs to the queue's goroutine. Then Look calls fn for each
+// flow that has a connection here, with the index in ids and the connection. All calls
+// run between two steps, a few flows at a time, so that other work continues meanwhile.
+// fn must only read, and must keep nothing. If ctx ends first, first and fn may still
+// run a little later.
 func (e *Engine) Look(ctx context.Context, ids []FlowID, first func(), fn func(i int, c *tcp.Conn)) (Glance, error) {
 	var g Glance
 	err := e.between(ctx, func() {

@@ -22,7 +22,7 @@ func (e *Engine) park(f *flow, fr port.Frame) {
 	e.count.Parked++
 }
 
-// replay processes f's parked frames in their order of arrival. They go to the
+// replay processes f's parked frames in their order of arrival. The frames go to the
 // connection if it is installed here, otherwise to the engine that owns it.
 func (e *Engine) replay(f *flow) {
 	parked := f.parked

@@ -17,7 +17,7 @@ type rest struct {
 	next   clock.Instant // result of the last step
 	vain   int           // number of steps in a row that moved nothing
 	asleep atomic.Bool   // Run sleeps; any goroutine may read it
-	alarm  clock.Instant // Run sleeps until then
+	alarm  clock.Instant // time at which the current sleep of Run ends
 	moved  uint64        // packets moved when streams was last called; only Run uses it
 }
 

@@ -15,9 +15,9 @@ import (
 // first written to.
 const SlabMemory = 64 << 20
 
-// slabs is the memory of SlabMemory, divided into slabs of tcp.SlabLen octets. They are lent to the flows of all
-// engines. The free slabs are a stack without a lock. The slab that was returned last is lent first, so that pages
-// that were never needed stay unused.
+// slabs is the memory of SlabMemory, divided into slabs of tcp.SlabLen octets. The slabs are lent to the flows of
+// all engines. The free slabs are a stack without a lock. The slab that was returned last is lent first, so that
+// pages that were never needed stay unused.
 type slabs struct {
 	mem   []byte
 	below []atomic.Uint32 // for each slab, the id of the next one in the stack

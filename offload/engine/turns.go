@@ -34,8 +34,8 @@ const (
 // Those frames would wait in the peers' receive rings, leave the caches there, and be
 // lost when the rings are full.
 //
-// The limit rises by a quarter of the frames that come back in time. It falls by a
-// quarter of those that come back late. If no frame comes back at all, because silent
+// The limit rises by a quarter of the frames that come back in time. The limit falls by
+// a quarter of those that come back late. If no frame comes back at all, because silent
 // peers have them all, the limit rises by a bunch.
 type flight struct {
 	least, all int // smallest and largest value of the limit, in frames

@@ -20,8 +20,8 @@ type Config struct {
 	VLAN uint16
 
 	// Generic attaches the program in generic (SKB) mode. This mode is slower and works
-	// with drivers that have no native XDP. It is never chosen silently. A program that
-	// `stag load` has attached keeps its mode.
+	// with drivers that have no native XDP. This mode is never chosen silently. A
+	// program that `stag load` has attached keeps its mode.
 	Generic bool
 
 	// Queues is the number of receive queues to serve. 0 means all queues of the

@@ -62,7 +62,7 @@ type way struct {
 	query   loader.Query
 	users   int                       // number of flows that entered and have not left
 	flows   map[*Flow]*engine.Heading // flows that an engine runs, with the Heading that the engine has
-	found   bool                      // the kernel has been asked
+	found   bool                      // the kernel has been asked for the route
 	stale   bool                      // the kernel's answer may have changed
 	err     error                     // error of the kernel's last answer; nil: the answer is usable
 	lost    bool                      // the flows have been notified of err

@@ -17,8 +17,8 @@ const (
 	unheardLong = 10 * time.Millisecond
 )
 
-// pace limits how many take-overs ask their peers at a time. They get their turns in
-// order of arrival. It is safe for concurrent use.
+// pace limits how many take-overs ask their peers at a time. Take-overs get their turns
+// in order of arrival. A pace is safe for concurrent use.
 type pace struct{ turns chan struct{} }
 
 func newPace(most int) *pace { return &pace{turns: make(chan struct{}, most)} }

@@ -116,7 +116,7 @@ func (n *NIC) reserve(ctx context.Context, key bpf.FlowKey) (engine.FlowID, erro
 }
 
 // enter is insert for a map of flows that may be full. If it is full, enter ends flows in TIME-WAIT, the oldest
-// first. They may be flows of any interface, because each map has the flows of all interfaces. If there are none,
+// first. These flows may be of any interface, because each map has the flows of all interfaces. If there are none,
 // enter fails with loader.ErrFlowsFull.
 func (n *NIC) enter(ctx context.Context, key bpf.FlowKey, f bpf.Flow) error {
 	for {

@@ -8,7 +8,7 @@ import (
 
 // A take-over has seen that segments of the connection pass the program. Later the
 // segments may take another way and reach the placeholder, which drops them. The
-// connection then receives nothing, and only the placeholder shows why.
+// connection then receives nothing, so that only the placeholder shows why.
 
 const (
 	// strayEvery is how often placeholders are read.

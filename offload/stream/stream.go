@@ -60,7 +60,7 @@ type Stream interface {
 }
 
 // ULP is an upper-layer protocol over one Stream. The methods run on the goroutine of
-// the connection. They must not block, allocate or log.
+// the connection. The methods must not block, allocate or log.
 type ULP interface {
 	// Receive is called when octets or the end of the stream have arrived that the ULP
 	// has not seen. Receive consumes the octets that the ULP can use.

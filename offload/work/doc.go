@@ -1,6 +1,6 @@
 // Package work contains the work queues between programs and transports: work requests,
-// the send and the receive queue of a QP, completions and the completion queue. It
-// depends on no transport.
+// the send and the receive queue of a QP, completions and the completion queue. The
+// package depends on no transport.
 //
 //	program                                  transport, in its step
 //	SendQueue.Post    send.go        ->      Next, Begin; Pop or GiveBack
