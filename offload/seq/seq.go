@@ -35,7 +35,7 @@ func (a Num) Until(b Num) Len { return Len(b - a) }
 // Within reports whether a lies in the half-open range [from, from+n).
 func (a Num) Within(from Num, n Len) bool { return Len(a-from) < n }
 
-// Later returns the later of two numbers.
+// Later returns the later of two numbers, which must be less than 2^31 apart.
 func Later(a, b Num) Num {
 	if a.Before(b) {
 		return b
@@ -43,7 +43,7 @@ func Later(a, b Num) Num {
 	return a
 }
 
-// Earlier returns the earlier of two numbers.
+// Earlier returns the earlier of two numbers, which must be less than 2^31 apart.
 func Earlier(a, b Num) Num {
 	if b.Before(a) {
 		return b
