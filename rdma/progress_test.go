@@ -59,7 +59,7 @@ func TestProgressMistake(t *testing.T) {
 }
 
 // A CQ has each runner of its QPs once, however many QPs the runner has.
-func TestMotorsComeAndGo(t *testing.T) {
+func TestRunnersComeAndGo(t *testing.T) {
 	inlineOnBothPaths(t, func(r *rig) {
 		at, err := r.a.Attributes()
 		r.Must(err)
