@@ -97,9 +97,9 @@ STAG_AT(struct stag_flow, reserved, 38);
 /*
  * The steering record lies directly in front of a steered packet. The record is a
  * hint: if a packet has no room for it, the engine parses the packet. The engine
- * zeroes the first word of the record before the kernel fills the chunk again. A
- * record has only fields that the engine reads. Offsets of headers and payload
- * would cost as much to write as they save.
+ * zeroes the first word of the record before the kernel fills the chunk again. The
+ * engine reads magic, flow, flags and stag. Offsets of headers and payload would
+ * cost as much to write as they save.
  */
 struct stag_record {
 	__u32 magic; /* STAG_MAGIC */

@@ -53,7 +53,8 @@ func (r Record) Kind() Kind { return Kind(r.b[recKind]) }
 // Flags returns the record's Flag bits.
 func (r Record) Flags() uint8 { return r.b[recFlags] }
 
-// Owner returns the Owner of the flow's entry.
+// Owner returns the Owner of the flow's entry: a slot of MapLanes, which is not always
+// the number of the adapter's lane.
 func (r Record) Owner() uint16 { return binary.NativeEndian.Uint16(r.b[recOwner:]) }
 
 // STag returns the steering tag of the tagged FPDU at the start of the payload. ok is

@@ -117,8 +117,8 @@ func helper(what, name string) {
 // noPID is a pid that no process here has.
 const noPID = 1<<22 + 1
 
-// ownLane adopts the program, reserves a lane and inserts a flow. It stands for an engine in a
-// container with its own pids.
+// ownLane adopts the program, reserves a lane and inserts containerFlows. It stands for an
+// engine in a container with its own pids.
 func ownLane(name string) error {
 	s, err := loader.Adopt(name)
 	if err != nil {
@@ -135,8 +135,18 @@ func ownLane(name string) error {
 	if err := lanes.Set(0, fd); err != nil {
 		return err
 	}
-	return s.Insert(bpf.FlowKey{Family: 4}, bpf.Flow{ID: 1, Kind: bpf.KindRDMA, State: bpf.Live, Owner: lanes.Slot(0), PID: noPID})
+	for pid, k := range containerFlows {
+		f := bpf.Flow{ID: bpf.FlowID(pid), Kind: bpf.KindRDMA, State: bpf.Live, Owner: lanes.Slot(0), PID: pid}
+		if err := s.Insert(k, f); err != nil {
+			return err
+		}
+	}
+	return nil
 }
+
+// containerFlows are the flows of an engine in a container by the engine's pid. Outside the
+// container, no process has the first pid, and another process has the second.
+var containerFlows = map[uint32]bpf.FlowKey{noPID: {Family: 4}, 1: {Family: 4, LocalPort: [2]byte{1}}}
 
 // inMounts mounts a new file system for the calling thread.
 func inMounts(kind, at string) error {

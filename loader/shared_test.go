@@ -264,20 +264,25 @@ func TestClearLeavesFlowsOfContainers(t *testing.T) {
 	if o.said != "ready" {
 		t.Fatal(o.said)
 	}
-	k := bpf.FlowKey{Family: 4}
-	for _, want := range []int{0, 1} {
+	for _, died := range []bool{false, true} {
 		a, err := adopt(p)
 		if err != nil {
 			t.Fatal(err)
 		}
-		own := mustReserve(t, a, 1, uint16(1-want)) // when the engine has died, ours gets its slot
+		want, slot := 0, uint16(1)
+		if died {
+			want, slot = len(containerFlows), 0 // the caller gets the slot of the dead engine
+		}
+		own := mustReserve(t, a, 1, slot)
 		if n, err := a.Clear(own); n != want || err != nil {
 			t.Errorf("%d flows removed, %v; want %d", n, err, want)
 		}
-		lookups(t, k, want == 0, a)
+		for _, k := range containerFlows {
+			lookups(t, k, !died, a)
+		}
 		mustClose(t, own)
 		a.Close()
-		if want == 0 {
+		if !died {
 			o.kill(t)
 		}
 	}

@@ -193,9 +193,9 @@ func (s *Steering) allFlows(f func(bpf.FlowKey, bpf.Flow) bool) error {
 // Clear deletes every orphaned flow of the flow map and returns their number. The
 // caller must have adopted the program, must have sockets of its own for every queue,
 // and must have no flows yet. own are the lanes of the caller, or nil. Each flow of
-// this interface is therefore an orphan. A flow of another interface is an orphan if
-// its process is not found here and its lane has no socket, or a socket of the caller.
-// The process alone does not decide, because the pid of a process in a container means
+// this interface, and each flow of a lane of the caller, is therefore an orphan. Another
+// flow is an orphan if its process is not found here and its lane has no socket. The
+// process alone does not decide, because the pid of a process in a container means
 // nothing here.
 func (s *Steering) Clear(own *Lanes) (n int, err error) {
 	slots, err := newLaneProbe(s.lanes)
@@ -204,7 +204,7 @@ func (s *Steering) Clear(own *Lanes) (n int, err error) {
 	}
 	defer slots.close()
 	n, err = s.remove(func(f bpf.Flow) bool {
-		return f.Program == uint32(s.id) || !made(f) && (own.has(f.Owner) || !slots.lives(f.Owner))
+		return f.Program == uint32(s.id) || own.has(f.Owner) || !made(f) && !slots.lives(f.Owner)
 	})
 	return n, errors.Join(err, slots.err)
 }

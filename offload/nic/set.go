@@ -277,17 +277,20 @@ func (n *NIC) eachMap(do func(*flowMap, *loader.Steering) error) error {
 
 // leaveMaps removes the flows of the set's other interfaces from n's map of flows when
 // n is closed. If another open interface of the set has the map, leaveMaps does
-// nothing, because that interface removes the flows later. Flows of another set stay.
+// nothing, because that interface removes the flows later. A closed interface that has
+// the map has removed its flows itself. Its program may have flows of another set now.
 func (n *NIC) leaveMaps() error {
+	if len(n.maps) == 0 {
+		return nil // the set was not opened, and has no flows
+	}
 	var programs []uint32
 	for _, other := range n.set.nics {
-		if other == n || other.steer == nil {
-			continue
-		}
-		if !other.isClosed() && n.steer.SharesFlows(other.steer) {
+		switch {
+		case other.maps[0] != n.maps[0]:
+			programs = append(programs, other.steer.ProgID())
+		case other != n && !other.isClosed():
 			return nil
 		}
-		programs = append(programs, other.steer.ProgID())
 	}
 	return n.steer.ClearOf(programs...)
 }

@@ -97,6 +97,22 @@ func TestClosingOneAdapterLeavesTheOthersConnections(t *testing.T) {
 	}
 }
 
+// TestClosingAnAdapterLeavesAnInterfaceThatItLeft: an adapter has two interfaces of an instance and closes one of them.
+// Another adapter opens that interface and takes a connection over. The connection continues when the first adapter
+// closes its last interface.
+func TestClosingAnAdapterLeavesAnInterfaceThatItLeft(t *testing.T) {
+	r := newStage(t, setup{})
+	r.loadBoth()
+	left := r.openBoth()
+	r.Must(left.Close())
+	second := r.openSecond()
+	_, f := r.runOn(second)
+	r.Must(r.nic.Close())
+	if _, err := second.Steering().Lookup(f.Key()); err != nil {
+		t.Errorf("the entry of the other adapter's flow: %v", err)
+	}
+}
+
 // secondStats returns what the program of the second interface has counted.
 func (r *rig) secondStats() (stats loader.Stats) {
 	r.Helper()
