@@ -126,7 +126,8 @@ func (a *Arena) Close() error {
 	return a.leave()
 }
 
-// leave ends one use of the arena. The caller must hold mu.
+// leave removes one user of the arena: an open queue, or the arena itself at Close.
+// When the last user is gone, leave unmaps the memory. The caller must hold mu.
 func (a *Arena) leave() error {
 	if a.users--; a.users > 0 {
 		return nil
@@ -140,7 +141,7 @@ func (a *Arena) leave() error {
 // Region is a part of an arena.
 type Region struct {
 	arena *Arena
-	base  uint64 // page-aligned offset from the start of the arena, in octets
+	base  uint64 // offset of the region from the start of the arena, in octets; page aligned
 	size  uint64 // octets
 
 	// arena.mu protects these fields.
@@ -161,7 +162,8 @@ func (r *Region) Bytes() []byte {
 }
 
 // claim reserves the region for a queue with chunks of the given size. All queues of an
-// arena must use one size, because each queue reads the frames of all.
+// arena must use one size, because each queue can read the frames of every queue of the
+// arena.
 func (r *Region) claim(chunk uint32) (release func() error, err error) {
 	a := r.arena
 	a.mu.Lock()
@@ -174,7 +176,7 @@ func (r *Region) claim(chunk uint32) (release func() error, err error) {
 	case a.chunk != 0 && a.chunk != chunk:
 		return nil, fmt.Errorf("FrameSize is %d, the arena's other queues have %d: make them equal", chunk, a.chunk)
 	}
-	if r.soiled { // an old steering record must not be taken for the record of a new packet
+	if r.soiled { // erase old steering records, so that none is taken for the record of a new packet
 		clear(r.Bytes())
 	}
 	a.chunk, r.busy, r.soiled = chunk, true, true

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bell wakes the queue's goroutine, the sleeper. ring makes a system call only if the
-// sleeper has announced a sleep.
+// bell wakes the queue's goroutine, the sleeper, through an eventfd. ring makes a system
+// call only if the sleeper has announced a sleep.
 //
 // The order of the steps prevents a lost wake-up. The sleeper sets asleep, then reads
 // rung, then polls. A ringer sets rung, then reads asleep. At least one of the two
 // goroutines therefore sees the other's flag.
 type bell struct {
-	rung   atomic.Bool // ring was called, and the sleeper has not seen it yet
+	rung   atomic.Bool // ring was called, and the sleeper has not noticed the call yet
 	asleep atomic.Bool // the sleeper is about to sleep, and no ringer has written to fd yet
 
 	mu sync.Mutex // keeps the descriptor open during a write

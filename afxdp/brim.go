@@ -13,7 +13,7 @@ import "math"
 type brim struct {
 	most  int  // limit of packets that the device holds; 0 means not known
 	full  bool // the limit was reached, and few packets have completed since
-	since int  // packets completed since most last changed
+	since int  // number of packets completed since most last changed
 }
 
 const (
@@ -22,8 +22,8 @@ const (
 	leastBrim = 64
 
 	// brimAfter is how many packets must complete without a loss before the limit rises
-	// by one. The limit may be too low because packets of other senders filled the
-	// queue.
+	// by one. The limit must be able to rise: it is too low if packets of other senders
+	// were in the device's queue when brim learned it.
 	brimAfter = 1 << 16
 )
 

@@ -66,8 +66,8 @@ func (q *Queue) note(d event, i uint32) {
 	}
 }
 
-// misused handles an engine that may not do d with frame f. With Config.Check it
-// panics. Otherwise it counts the frame and leaves it unchanged.
+// misused handles event d that the engine may not cause for frame f. misused counts f
+// and leaves it unchanged. With Config.Check, misused panics.
 func (q *Queue) misused(d event, f port.Frame) {
 	q.count.Misused++
 	if q.trace != nil {
@@ -99,7 +99,7 @@ type trace struct {
 }
 
 type entry struct {
-	at uint64 // number of the event among all events of the queue, from 1
+	at uint64 // number of the event; all events of the queue are numbered from 1
 	event
 }
 

@@ -44,8 +44,9 @@ type Config struct {
 	TxFrames  uint32 // number of transmit chunks; 0 means 4096
 
 	// RxRing, TxRing, FillRing and CompRing are the numbers of slots of the rings,
-	// powers of two. TxRing 0 means 2048. For another ring, 0 means room for every
-	// chunk of its pool, but at least 2048 for RxRing and at least TxRing for CompRing.
+	// powers of two. TxRing 0 means 2048. For each other ring, 0 means a slot for every
+	// chunk of the ring's pool. RxRing then has at least 2048 slots, and CompRing at
+	// least as many as TxRing.
 	RxRing, TxRing, FillRing, CompRing uint32
 
 	ZeroCopy ZeroCopy

@@ -9,7 +9,7 @@ type call uint8
 const (
 	sendCopy call = iota // sendto in copy mode: the kernel transmits within the call
 	sendZero             // sendto in zero-copy mode: it wakes the driver
-	recv                 // recvfrom: it wakes the driver's receive side, or probes for the interface
+	recv                 // recvfrom: it wakes the driver's receive side, or tests whether the interface exists
 	poll                 // ppoll on socket and eventfd
 	bindCopy             // bind with XDP_COPY
 	bindZero             // bind with XDP_ZEROCOPY
@@ -78,7 +78,7 @@ var outcomes = []struct {
 	{bindZero, 0, done},
 	{bindZero, unix.EINTR, retry},
 	{bindZero, unix.EBUSY, wait},
-	{bindZero, unix.ENODEV, fail}, // ENODEV, and the next two errors, also occur in copy mode
+	{bindZero, unix.ENODEV, fail}, // copy mode has this error and the next two as well, so they do not mean that zero copy is missing
 	{bindZero, unix.ENETDOWN, fail},
 	{bindZero, unix.EPERM, fail},
 	{bindZero, other, noZero}, // EOPNOTSUPP, EINVAL or any other error of a driver

@@ -20,12 +20,14 @@ func (c *condition) Unwrap() error { return c.errno }
 // These errors are about a queue as a whole.
 var (
 	// ErrLinkDown means that the interface is not up. The queue stays usable. The
-	// kernel sends the queued frames when the link is up again. It wraps unix.ENETDOWN.
+	// kernel sends the queued frames when the link is up again. ErrLinkDown wraps
+	// unix.ENETDOWN.
 	ErrLinkDown error = &condition{"link is down", unix.ENETDOWN}
-	// ErrGone means that the interface was removed. The caller can only call Close. It
-	// wraps unix.ENXIO.
+	// ErrGone means that the interface was removed. The caller can only call Close.
+	// ErrGone wraps unix.ENXIO.
 	ErrGone error = &condition{"interface is gone", unix.ENXIO}
-	// ErrInUse means that another socket is bound to the queue. It wraps unix.EBUSY.
+	// ErrInUse means that another socket is bound to the queue. ErrInUse wraps
+	// unix.EBUSY.
 	ErrInUse error = &condition{"queue in use", unix.EBUSY}
 	// ErrClosed means that Close was called. It wraps unix.EBADF.
 	ErrClosed error = &condition{"queue is closed", unix.EBADF}

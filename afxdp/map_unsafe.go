@@ -49,7 +49,7 @@ func registerUmem(fd int, mem []byte, chunk uint32) error {
 }
 
 // option reads an option of the socket into v, a structure without pointers. An older
-// kernel may know fewer fields. It leaves the other fields unchanged.
+// kernel may know fewer fields, and leaves the other fields unchanged.
 func option[T unix.XDPMmapOffsets | unix.XDPStatistics | uint32](fd, opt int, v *T) error {
 	size := uint32(unsafe.Sizeof(*v))
 	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_XDP, uintptr(opt),

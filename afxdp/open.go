@@ -31,9 +31,9 @@ const (
 // put the socket (FD) into the XDP program's map.
 //
 // If another socket is bound to the queue, Open tries again for about a second, because
-// the kernel releases a closed socket late. Then it returns ErrInUse. If the thread is
-// in a network namespace of its own, the calling goroutine must be locked to the
-// thread.
+// the kernel releases a closed socket late. After that second Open returns ErrInUse. If
+// the thread is in a network namespace of its own, the calling goroutine must be locked
+// to the thread.
 func Open(c Config, r *Region) (*Queue, error) {
 	c, err := c.fill()
 	if err != nil {

@@ -51,11 +51,11 @@ type Queue struct {
 	fd    int                         // the socket, or -1 after Close
 	mem   []byte                      // the whole arena, or nil after Close
 	base  uint64                      // arena offset of this queue's region
-	size  uint64                      // octets in use of this queue's region
+	size  uint64                      // number of octets of the region that the queue uses
 	shift uint8                       // log2 of the chunk size
-	down  error                       // names the queue and wraps ErrLinkDown
-	gone  error                       // names the queue and wraps ErrGone
-	sys   func(nr uintptr) unix.Errno // makes a system call: trap, or a replacement in tests
+	down  error                       // an error that names the queue and wraps ErrLinkDown
+	gone  error                       // an error that names the queue and wraps ErrGone
+	sys   func(nr uintptr) unix.Errno // the function that makes system calls: trap, or a test's replacement of trap
 	undo  undo.Stack
 
 	// The queue's goroutine owns these fields.

@@ -109,7 +109,8 @@ func (q *Queue) Recycle(frames []port.Frame) {
 }
 
 // wipe zeroes the first 8 octets of the steering record in front of the packet in chunk
-// i. Otherwise the engine could take the record for that of the next packet.
+// i. Otherwise the engine could take this old record for the record of the next packet
+// in the chunk.
 func (q *Queue) wipe(i uint32) {
 	at := uint64(q.begin[i])
 	if at < port.RecordLen {
@@ -118,8 +119,8 @@ func (q *Queue) wipe(i uint32) {
 	binary.NativeEndian.PutUint64(q.mem[q.memory(i)+at-port.RecordLen:], 0)
 }
 
-// wakeRx calls recvfrom if the receive side needs the call. A driver that ran out of
-// chunks needs it. Busy polling also happens within recvfrom. In copy mode without busy
+// wakeRx calls recvfrom if the receive side needs this system call. A driver that ran
+// out of chunks needs it, and busy polling happens within it. In copy mode without busy
 // polling wakeRx does nothing.
 func (q *Queue) wakeRx(refilled, empty bool) {
 	asked := (refilled || empty) && q.fill.NeedsWakeup()

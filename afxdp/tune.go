@@ -15,8 +15,9 @@ const (
 	oldBudget = 32
 	// maxSendBuffer is the largest value that SO_SNDBUF accepts.
 	maxSendBuffer = math.MaxInt32 / 2
-	// perFrame is how many octets the kernel adds to a frame when it charges the send
-	// buffer. They cover the headroom, struct skb_shared_info and struct sk_buff.
+	// perFrame is how many octets the kernel charges to the send buffer for a frame, in
+	// addition to the frame's length. They cover the headroom, struct skb_shared_info
+	// and struct sk_buff.
 	perFrame = 1024
 	// defaultBusyBudget is the default of Config.BusyPollBudget, in frames.
 	defaultBusyBudget = 64
@@ -37,9 +38,9 @@ func (q *Queue) setBudget() error {
 }
 
 // setBuffer raises the send buffer. In copy mode the kernel charges every frame in
-// transmission to it. A size above net.core.wmem_max needs CAP_NET_ADMIN. The kernel
-// may grant less than the default. Info.SendBuffer is the granted size. setBuffer fails
-// if the kernel grants less than Config.SendBuffer.
+// transmission to the send buffer. A size above net.core.wmem_max needs CAP_NET_ADMIN.
+// The kernel may grant less than the default. Info.SendBuffer is the granted size.
+// setBuffer fails if the kernel grants less than Config.SendBuffer.
 func (q *Queue) setBuffer() error {
 	want := uint64(q.cfg.SendBuffer)
 	if want == 0 {

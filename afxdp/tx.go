@@ -107,8 +107,8 @@ func (q *Queue) send(f port.Frame) bool {
 	return true
 }
 
-// reap empties the completion ring and ends the kernel's ownership of those chunks.
-// Their order may differ from that of Send.
+// reap empties the completion ring. The kernel's ownership of the chunks in that ring
+// ends. The chunks may complete in another order than Send sent them.
 func (q *Queue) reap() {
 	n := 0
 	for ; ; n++ {

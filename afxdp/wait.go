@@ -12,9 +12,9 @@ const (
 	// probeEvery is how often a sleeper checks whether the interface still exists. The
 	// removal of the interface does not end a poll.
 	probeEvery = time.Second
-	// firstSleep is the length of the first sleep while frames are in transmission.
-	// Completions do not end a poll. In copy mode only the call of poll sends the
-	// frames that are left in the transmit ring.
+	// firstSleep is the length of the first sleep while frames are in transmission. The
+	// sleep is short because completions do not end a poll, and because in copy mode
+	// only the call of poll sends the frames that are left in the transmit ring.
 	firstSleep = time.Millisecond
 )
 
@@ -116,8 +116,8 @@ func (q *Queue) due() bool {
 }
 
 // sleep calls ppoll once, for at most limit. The sleep ends when the socket has frames
-// or ring was called. The socket -1 means none. early is true if a signal, lack of
-// memory or an event other than POLLIN ended the sleep.
+// or ring was called. If socket is -1, ppoll watches no socket. early is true if a
+// signal, lack of memory or an event other than POLLIN ended the sleep.
 func (q *Queue) sleep(limit time.Duration, socket int) (early bool, err error) {
 	defer q.bell.asleep.Store(false)
 	n := &q.sleeps

@@ -9,8 +9,8 @@ type Consumer[T any] struct {
 	ahead uint32 // last read index of the producer
 }
 
-// NewConsumer returns the consumer of the ring in m. It starts at the index that m
-// holds.
+// NewConsumer returns the consumer of the ring in m. The consumer starts at the index
+// that m holds.
 func NewConsumer[T any](m Memory[T]) (Consumer[T], error) {
 	if err := m.check(); err != nil {
 		return Consumer[T]{}, err

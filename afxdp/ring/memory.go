@@ -6,12 +6,13 @@ import (
 	"sync/atomic"
 )
 
-// NeedWakeup is a bit in a ring's flags word (XDP_RING_NEED_WAKEUP). The kernel sets it
-// while it waits for a system call.
+// NeedWakeup is a bit in a ring's flags word (XDP_RING_NEED_WAKEUP). The bit is set
+// while the kernel waits for a system call.
 const NeedWakeup = 1
 
-// Memory is the memory of a ring. Its creator must keep it mapped as long as a Producer
-// or Consumer uses it.
+// Memory holds the shared parts of a ring: both indices, the flags word and the slots.
+// The creator of a Memory must keep these parts mapped as long as a Producer or
+// Consumer uses them.
 type Memory[T any] struct {
 	Producer *atomic.Uint32
 	Consumer *atomic.Uint32

@@ -9,8 +9,8 @@ type Producer[T any] struct {
 	behind uint32 // last read index of the consumer
 }
 
-// NewProducer returns the producer of the ring in m. It starts at the index that m
-// holds.
+// NewProducer returns the producer of the ring in m. The producer starts at the index
+// that m holds.
 func NewProducer[T any](m Memory[T]) (Producer[T], error) {
 	if err := m.check(); err != nil {
 		return Producer[T]{}, err
