@@ -72,7 +72,7 @@ type State uint8
 
 // These are the states (enum stag_state).
 const (
-	Park   State = 1 // being taken over: the engine holds segments back
+	Park   State = 1 // the connection is being taken over: the engine holds segments back
 	Live   State = 2 // the engine runs the connection
 	Orphan State = 3 // reserved: the name that tools give a flow whose engine died
 )
@@ -179,11 +179,11 @@ type Flow struct {
 	ID       FlowID
 	Kind     Kind
 	State    State
-	Owner    uint16 // slot in MapLanes of the engine that owns the flow; in state Park, of an engine of the adapter that takes it over
+	Owner    uint16 // slot in MapLanes of the engine that owns the flow; in state Park, the slot of one engine of the adapter that takes the flow over
 	PID      uint32 // process that made the entry
 	Longest  uint32 // largest packet that the sockets take, in octets with the Ethernet header; 0 means no limit
-	Created  uint64 // CLOCK_MONOTONIC, nanoseconds
-	Orphaned uint64 // CLOCK_MONOTONIC, nanoseconds: arrival of the first packet after the owner's engine died; 0 means none
+	Created  uint64 // time at which the entry was made, in nanoseconds of CLOCK_MONOTONIC
+	Orphaned uint64 // arrival time of the first packet after the owner's engine died, in nanoseconds of CLOCK_MONOTONIC; 0 means none
 	Program  uint32 // number of the program on the flow's own port
 	Queue    uint16 // queue of that port whose engine owns the flow, or NoOwner
 	Reserved uint16

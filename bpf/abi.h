@@ -66,11 +66,11 @@ struct stag_flow {
 	__u32 flow;  /* 20-bit index below, 12-bit generation above */
 	__u8 kind;   /* enum stag_kind, not ICMP */
 	__u8 state;  /* enum stag_state */
-	__u16 owner; /* slot in `lanes` of the engine that owns the flow; in STAG_PARK, of an engine of the adapter that takes it over */
+	__u16 owner; /* slot in `lanes` of the engine that owns the flow; in STAG_PARK, the slot of one engine of the adapter that takes the flow over */
 	__u32 pid;   /* process that made the entry */
 	__u32 longest; /* largest packet that the sockets take, in octets with the Ethernet header; 0: no limit */
-	__u64 created; /* CLOCK_MONOTONIC, nanoseconds */
-	__u64 orphaned; /* CLOCK_MONOTONIC, nanoseconds: arrival of the first packet after the owner's engine died; 0: none */
+	__u64 created; /* time at which the entry was made, in nanoseconds of CLOCK_MONOTONIC */
+	__u64 orphaned; /* arrival time of the first packet after the owner's engine died, in nanoseconds of CLOCK_MONOTONIC; 0: none */
 	__u32 program; /* number of the program on the flow's own port; tools read it */
 	__u16 queue; /* queue of that port whose engine owns the flow; 0xffff: none yet */
 	__u16 reserved;
@@ -132,11 +132,11 @@ enum stag_entry_kind {
  * the entry is not valid. The state of an entry that was never used is 0.
  */
 enum stag_entry_state {
-	STAG_STATE_KEY = 0,         /* 8 bits; the STag's lower 8 */
+	STAG_STATE_KEY = 0,         /* 8 bits; the lower 8 bits of the STag */
 	STAG_STATE_KIND = 8,        /* 4 bits; enum stag_entry_kind */
 	STAG_STATE_VALID = 12,      /* 1 bit */
 	STAG_STATE_BUSY = 13,       /* 1 bit */
-	STAG_STATE_OWNER = 16,      /* 16 bits; the user that registered it */
+	STAG_STATE_OWNER = 16,      /* 16 bits; number of the process that registered the entry */
 	STAG_STATE_GENERATION = 32, /* 32 bits */
 };
 
@@ -178,7 +178,7 @@ struct stag_entry {
 	__u64 length;      /* octets */
 	__u64 base;        /* enum stag_space, or an index of `att` */
 	__u32 pd;          /* protection domain, not 0 */
-	__u32 qp;          /* the only queue pair that may use it; 0: all of pd */
+	__u32 qp;          /* the only queue pair that may use the entry; 0: all queue pairs of pd */
 	__u32 parent;      /* index of a window's region; 0: none */
 	__u32 windows;     /* how many windows are bound to this region */
 	__u64 sequence;    /* DDP sequence number stored for one touch */
@@ -233,20 +233,20 @@ STAG_AT(struct stag_options, orphan_wait, 0);
  */
 enum stag_reason {
 	STAG_STEERED,      /* redirected with a record */
-	STAG_STEERED_BARE, /* redirected without a record: no room */
+	STAG_STEERED_BARE, /* redirected without a record: no room in front of the packet */
 	STAG_NO_SOCKET,    /* dropped: the flow is known, but this queue has no socket */
-	STAG_TOO_LONG,     /* dropped: longer than the flow's sockets take */
-	STAG_ORPHANED,     /* passed: the flow's engine has died */
+	STAG_TOO_LONG,     /* dropped: the flow is known, but the packet is longer than the flow's sockets take */
+	STAG_ORPHANED,     /* passed to the kernel, which resets the peer: the flow's engine has died */
 
 	STAG_SHORT_ETHERNET, /* the frame ends within the header named */
 	STAG_SHORT_VLAN,
 	STAG_SHORT_IP4,
 	STAG_SHORT_IP6,
 	STAG_SHORT_TCP,
-	STAG_SHORT_ICMP, /* the quoted segment's first 8 octets included */
+	STAG_SHORT_ICMP, /* the frame ends within the ICMP message, up to octet 8 of the quoted segment */
 	STAG_NOT_IP,     /* ARP, a second VLAN tag, 802.1ad, ... */
 	STAG_BAD_IP,     /* impossible version, header length or total length */
-	STAG_IP_OPTIONS, /* IPv6: an extension header */
+	STAG_IP_OPTIONS, /* IPv4 with options, or IPv6 with an extension header */
 	STAG_FRAGMENT,
 	STAG_NOT_TCP,
 	STAG_BAD_TCP, /* impossible header length */

@@ -181,9 +181,9 @@ static __always_inline void count(enum stag_reason why)
 }
 
 /*
- * leave counts why and returns the verdict on a packet that is not steered. It
- * must not be inlined: a function keeps the types of its parameters in the
- * object's BTF.
+ * leave counts the reason why and returns the verdict on a packet that is not
+ * steered. leave must not be inlined: the object's BTF has the types of a
+ * function's parameters only if the function is not inlined.
  */
 static __noinline int leave(enum stag_reason why, int verdict)
 {
