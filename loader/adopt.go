@@ -180,8 +180,8 @@ func (p *pinDir) unloaded(l Link) error {
 }
 
 // claim claims the program for this process. A process that unloads the program takes
-// the same claim. If the link is on no interface any more, that process had the claim
-// before.
+// the same claim. If the link is on no interface any more, such a process had the claim
+// first and has unloaded the program, so claim fails.
 func (s *Steering) claim(p *pinDir) error {
 	info, err := s.hook.Info()
 	if err != nil {

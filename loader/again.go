@@ -58,7 +58,8 @@ func LoadAgain(o Options) (p PinnedPort, changes []Change, err error) {
 	return p, changes, err
 }
 
-// setOrphanWait gives the program a new OrphanWait. If wait is 0, it changes nothing.
+// setOrphanWait gives the program a new OrphanWait. If wait is 0, setOrphanWait changes
+// nothing.
 func (p *PinnedPort) setOrphanWait(wait time.Duration) error {
 	if wait == 0 {
 		return nil

@@ -12,13 +12,14 @@ type capability struct {
 	bit  int
 }
 
-// The comment of each capability says what it permits. An engine needs the first three.
+// The comment of each capability says what the capability permits. An engine needs the
+// first three.
 var (
-	capNetAdmin = capability{"CAP_NET_ADMIN", unix.CAP_NET_ADMIN} // for attaching programs, TCP_REPAIR and neighbours
-	capNetRaw   = capability{"CAP_NET_RAW", unix.CAP_NET_RAW}     // for AF_XDP sockets
-	capBPF      = capability{"CAP_BPF", unix.CAP_BPF}             // for programs and maps
-	capIPCLock  = capability{"CAP_IPC_LOCK", unix.CAP_IPC_LOCK}   // for frames beyond the memlock limit
-	capSysAdmin = capability{"CAP_SYS_ADMIN", unix.CAP_SYS_ADMIN} // for entering and making namespaces, and for reading programs of other processes
+	capNetAdmin = capability{"CAP_NET_ADMIN", unix.CAP_NET_ADMIN} // permits attaching programs, TCP_REPAIR and changes of neighbours
+	capNetRaw   = capability{"CAP_NET_RAW", unix.CAP_NET_RAW}     // permits AF_XDP sockets
+	capBPF      = capability{"CAP_BPF", unix.CAP_BPF}             // permits programs and maps
+	capIPCLock  = capability{"CAP_IPC_LOCK", unix.CAP_IPC_LOCK}   // permits frames beyond the memlock limit
+	capSysAdmin = capability{"CAP_SYS_ADMIN", unix.CAP_SYS_ADMIN} // permits entering and making namespaces, and reading programs of other processes
 )
 
 var allCaps = []capability{capNetAdmin, capNetRaw, capBPF, capIPCLock, capSysAdmin}

@@ -58,8 +58,9 @@ func claimFile(path, name string) (*Claim, Owner, error) {
 	for unsigned := 0; ; {
 		file, err := takeFile(path)
 		if err == errHeld {
-			// A process that has the lock and has not signed the file may only be
-			// removing the file of a process that died.
+			// The file names no process yet. Its lock may belong to a new owner, or to
+			// a process that only removes the file of a dead owner. Try again, because
+			// the second case ends soon.
 			owner := readOwner(file)
 			file.Close()
 			if unsigned++; owner == (Owner{}) && unsigned < 3 {

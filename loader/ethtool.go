@@ -78,7 +78,8 @@ func TxChecksum(name string) (bool, error) {
 
 // SetChannels sets the number of receive and of transmit queues that the interface
 // called name runs, as `ethtool -L NAME rx N tx N` does. SetChannels is for drivers
-// that count them separately. It looks the interface up as SetTxChecksum does.
+// that count receive and transmit queues separately. It looks the interface up as
+// SetTxChecksum does.
 func SetChannels(name string, rx, tx int) error {
 	e, err := openEthtool()
 	if err != nil {

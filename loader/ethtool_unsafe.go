@@ -68,7 +68,7 @@ func (e ethtool) channels(name string) (ethtoolChannels, error) {
 }
 
 // setChannels sets the number of receive queues to rx and of transmit queues to tx. It
-// is for drivers that count them separately.
+// is for drivers that count the two kinds separately.
 func (e ethtool) setChannels(name string, rx, tx uint32) error {
 	c := ethtoolChannels{cmd: unix.ETHTOOL_SCHANNELS, curRx: rx, curTx: tx}
 	return e.ioctl(name, unsafe.Pointer(&c))

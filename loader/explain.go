@@ -23,8 +23,8 @@ func called(name string) string {
 
 // ExplainAttach turns the kernel's error for attaching a program to l into an error
 // that says what to do. It returns ErrNoNative, ErrMTU, ErrChannels, ErrPermission,
-// ErrNoLink, ErrAlreadyLoaded or ErrForeignProgram. It returns err itself if none of
-// them fits.
+// ErrNoLink, ErrAlreadyLoaded or ErrForeignProgram. If none of these fits, it returns
+// err itself.
 func (n *Net) ExplainAttach(l Link, err error) error {
 	switch {
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):

@@ -32,13 +32,14 @@ type whereabouts struct {
 	name   string // the interface's name
 	space  string
 	mode   Mode
-	within *Namespace // belongs to the finder, which closes it
+	within *Namespace // the namespace of the interface; the finder closes it
 }
 
 // namedSpaces is the directory in which `ip netns` keeps the names.
 const namedSpaces = "/run/netns"
 
-// newFinder finds the namespaces. It leaves out those that it may not look at.
+// newFinder finds the namespaces. It leaves out namespaces that this process may not
+// look at.
 func newFinder() *finder {
 	f := &finder{}
 	f.add(threadSpace, "")

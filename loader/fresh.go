@@ -8,7 +8,7 @@ import "sync"
 // concurrent use.
 type Fresh[V any] struct {
 	mu      sync.Mutex
-	next    *inquiry[V] // shared by all callers that came after the present inquiry began; nil if none came
+	next    *inquiry[V] // the inquiry of all callers that came after the present inquiry began; nil if none came
 	running bool
 }
 

@@ -43,7 +43,7 @@ type PinnedPort struct {
 	Mode  Mode
 
 	ProgID   uint32
-	MaxFlows uint32 // shared by all interfaces of the instance
+	MaxFlows uint32 // number of flows that the flow map has room for; all interfaces of the instance share this room
 	Queues   int
 	// OrphanWait is how long the program keeps the flows of an engine that has died:
 	// see Options.
@@ -58,8 +58,8 @@ type PinnedPort struct {
 	Owner Owner
 	InUse bool
 
-	Stale string // why the program is of no use any more, else ""
-	Err   error  // why the rest could not be read, else nil
+	Stale string // the reason why no process can use the program any more, else ""
+	Err   error  // the reason why the rest could not be read, else nil
 }
 
 // PinnedFlow is an entry of a pinned flow map.
@@ -71,7 +71,7 @@ type PinnedFlow struct {
 
 // PinnedTable is a pinned translation and protection table.
 type PinnedTable struct {
-	Entries uint32 // includes the entry that is never used
+	Entries uint32 // number of entries, including the entry that is never used
 	Owner   Owner  // the process that writes to the table; the zero Owner if there is none or it is unknown
 	InUse   bool   // a process writes to the table
 
@@ -263,8 +263,9 @@ func (p *PinnedPort) Live() map[int]int {
 	return live
 }
 
-// made reports whether the process that made the entry still runs. It compares start
-// times, because a new process may have the same pid.
+// made reports whether the process that made the entry still runs. A new process may
+// have the same pid. made therefore also checks that the process started before the
+// entry was made.
 func made(f bpf.Flow) bool {
 	start, err := startTime(int(f.PID))
 	if err != nil {
@@ -272,9 +273,9 @@ func made(f bpf.Flow) bool {
 	}
 	var boot, mono unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil || unix.ClockGettime(unix.CLOCK_MONOTONIC, &mono) != nil {
-		return true // without clocks only the pid can be compared
+		return true // without the clocks made can only check that a process has the pid
 	}
-	const tick = 10_000_000 // nanoseconds; USER_HZ is 100
+	const tick = 10_000_000 // nanoseconds of a clock tick in proc(5): USER_HZ is 100
 	created := int64(f.Created) + boot.Nano() - mono.Nano()
 	return int64(start)*tick <= created
 }

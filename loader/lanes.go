@@ -43,8 +43,9 @@ func (s *Steering) ReserveLanes(n int) (*Lanes, error) {
 		s.link.Port, n, bpf.Lanes), l.Close())
 }
 
-// fill fills the slots from l.first on. If another adapter has a slot, fill empties the
-// others again. It then returns the number of that slot and ebpf.ErrKeyExist.
+// fill fills the slots from l.first on. If another adapter has one of these slots, fill
+// empties the slots that it has filled. It then returns the number of the other
+// adapter's slot and ebpf.ErrKeyExist.
 func (l *Lanes) fill() (taken int, err error) {
 	first := int(l.first)
 	for slot := first; slot < first+l.count; slot++ {
@@ -62,8 +63,8 @@ func (l *Lanes) fill() (taken int, err error) {
 	return 0, nil
 }
 
-// Slot returns the slot of a lane of the adapter. In this instance's flow map it is the
-// Owner of the flows of the lane's engine.
+// Slot returns the slot of a lane of the adapter. The slot is the Owner of the flows of
+// the lane's engine, in this instance's flow map.
 func (l *Lanes) Slot(lane uint16) uint16 { return l.first + lane }
 
 // has reports whether a slot is one of l, which may be nil.

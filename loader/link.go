@@ -28,9 +28,9 @@ type Link struct {
 
 	VLAN    uint16 // 0 unless the interface is a VLAN interface
 	MAC     net.HardwareAddr
-	MTU     int  // of the IP packet, in octets
-	Up      bool // administratively up
-	Running bool // has a carrier
+	MTU     int  // largest IP packet of the interface, in octets
+	Up      bool // the interface is administratively up
+	Running bool // the interface has a carrier
 	Netns   uint64
 }
 
@@ -46,8 +46,9 @@ func LookupLink(name string) (Link, error) {
 }
 
 // LookupLink looks an interface up by its name. For a VLAN interface, the Link names
-// the parent's port and the VLAN id. A bond has no queues of its own, so the error,
-// ErrBond, names its members. The error is ErrNoLink if no interface has the name.
+// the parent's port and the VLAN id. For a bond, which has no queues of its own, the
+// error is ErrBond and names the bond's members. The error is ErrNoLink if no interface
+// has the name.
 func (n *Net) LookupLink(name string) (Link, error) {
 	l, err := n.nl.LinkByName(name)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
@@ -72,8 +73,8 @@ func (n *Net) LinkAt(index int) (Link, error) {
 	return n.describe(l)
 }
 
-// noLink returns ErrNoLink with the names of the interfaces in the namespace. The list
-// shows a wrong name or a wrong namespace at once.
+// noLink returns ErrNoLink with the names of the interfaces in the namespace. From
+// these names a user sees whether the name or the namespace is wrong.
 func (n *Net) noLink(name string, cause error) error {
 	links, err := n.nl.LinkList()
 	if err != nil {

@@ -20,14 +20,16 @@ type Options struct {
 
 	// Generic selects generic mode, which runs the program behind the driver. Without
 	// Generic the mode is native, and the error is ErrNoNative if the driver has no
-	// native XDP. In generic mode receive offload must be off (ErrOffload). The
-	// segmentation offloads at a veth's other end must also be off. Load cannot check
-	// those: ethtool -K PEER tso off gso off.
+	// native XDP.
+	//
+	// In generic mode receive offload must be off (ErrOffload). The segmentation
+	// offloads at a veth's other end must also be off. Load cannot check the other end.
+	// The command for it is ethtool -K PEER tso off gso off.
 	Generic bool
 
 	// Pin is the instance's directory in a BPF file system. A pinned program stays when
-	// the process ends. "" makes the program private: it goes with the Steering or with
-	// the process.
+	// the process ends. "" makes the program private. A private program ends with the
+	// Steering or with the process.
 	Pin string
 
 	// Tune changes settings of the interface, and of a veth's other end. Unload

@@ -136,7 +136,8 @@ func (n *Net) ReleaseNeighbour(ip netip.Addr, ifindex int) error {
 	if e, err := n.Neighbour(ip, ifindex); err != nil || e.Fixed || !e.Managed {
 		return err
 	}
-	// The kernel clears the managed flag of an entry that is used without the flag.
+	// If a request uses the entry (NTF_USE) and does not set the managed flag, the
+	// kernel clears that flag.
 	if err := n.setNeighbour(ip, ifindex, netlink.NTF_USE, 0); err != nil {
 		return fmt.Errorf("let the neighbour entry of %v go: %w", ip, err)
 	}

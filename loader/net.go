@@ -12,8 +12,8 @@ import (
 // It is for the control plane, and safe for concurrent use.
 type Net struct {
 	nl     *netlink.Handle
-	direct *nl.SocketHandle // for requests that the handle has no method for
-	xfrm   *netlink.Handle  // for IPsec; nil if the kernel has no IPsec
+	direct *nl.SocketHandle // a socket for requests that the handle has no method for
+	xfrm   *netlink.Handle  // a handle for IPsec; nil if the kernel has no IPsec
 	eth    ethtool
 	cookie uint64
 

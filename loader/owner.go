@@ -51,7 +51,7 @@ func readOwner(f *os.File) Owner {
 		n, _ := f.ReadAt(buf[:], 0)
 		var o Owner
 		if _, err := fmt.Sscanf(string(buf[:n]), "%d %d\n", &o.PID, &o.Start); err == nil {
-			// The signature of an ended process is that of the previous owner.
+			// If the process that signed has ended, a previous owner wrote the signature.
 			if start, err := startTime(o.PID); err == nil && start == o.Start {
 				return o
 			}

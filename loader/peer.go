@@ -21,9 +21,9 @@ func (n *Net) ChecksumFix(l Link) string {
 
 // FarEnd is the other end of a veth.
 type FarEnd struct {
-	Name  string // "" if the other end cannot be found
-	Enter string // command that enters its network namespace; "" if that is the present one
-	Sums  bool   // computes the checksums of the packets that it sends
+	Name  string // name of the other end; "" if the other end cannot be found
+	Enter string // command that enters the network namespace of the other end; "" if that is the present one
+	Sums  bool   // the other end computes the checksums of the packets that it sends
 }
 
 // FarEnd looks at the other end of l, which must be a veth. It searches the present

@@ -133,7 +133,7 @@ func (p *pinDir) pinConfig() error {
 	}
 	err = m.Pin(p.config())
 	if errors.Is(err, os.ErrExist) {
-		return p.checkLayout() // another load pinned it first
+		return p.checkLayout() // another load pinned the layouts first
 	}
 	if err != nil {
 		return fmt.Errorf("pin map config: %w", err)

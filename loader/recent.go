@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// recency is how long an answer of the kernel is reused. An operator who changes a
-// route does not notice such a short time. With it, two thousand connections that are
-// made together do not cause two thousand queries.
+// recency is how long an answer of the kernel is reused. Without this reuse, two
+// thousand connections that are made together would cause two thousand queries. An
+// operator who changes a route does not notice such a short time.
 const recency = 50 * time.Millisecond
 
 // Recent remembers answers for recency. Callers that ask the same question at the same
@@ -47,8 +47,8 @@ func (r *Recent[K, V]) Get(ctx context.Context, k K, ask func() (V, error)) (V, 
 			var none V
 			return none, context.Cause(ctx)
 		}
-		// The caller that ran ask may have given up. Its error then answers no
-		// question.
+		// The caller that ran ask may have given up. The error then only says that this
+		// caller gave up, so it is no answer for the other callers.
 		if !errors.Is(a.err, context.Canceled) && !errors.Is(a.err, context.DeadlineExceeded) {
 			return a.v, a.err
 		}

@@ -30,7 +30,7 @@ func (q Query) unmap() Query {
 
 // Route is the route of packets to one destination.
 type Route struct {
-	OutIf   int        // interface index; for a VLAN interface, its own
+	OutIf   int        // index of the interface; for a VLAN interface, not the index of its parent
 	OutName string     // interface name
 	Src     netip.Addr // the query's source, or else the source that the kernel would choose
 	NextHop netip.Addr // the gateway, or the destination itself if it is on the link

@@ -11,10 +11,10 @@ import (
 
 // Change is a setting that was changed, or that was left unchanged for a reason.
 type Change struct {
-	Link    string `json:"interface"`      // its name at the time of the change
+	Link    string `json:"interface"`      // name of the interface at the time of the change
 	Setting string `json:"setting"`        // the name that ethtool -K or sysfs uses
 	Was     string `json:"was"`            // old value
-	Is      string `json:"is"`             // new value; equal to Was if nothing was changed
+	Is      string `json:"is"`             // new value, or Was if nothing was changed
 	Why     string `json:"why"`            // purpose of the change, or the reason why nothing was changed
 	Run     string `json:"run,omitempty"`  // command that an operator must run elsewhere
 	Index   int    `json:"index,omitzero"` // index of Link, in the network namespace of settings
@@ -132,10 +132,10 @@ func writeSynced(path string, text []byte) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// restore restores every setting that still has the value of the load, the last change
-// first, and removes the file. If moved is true, port is the port's present place, or
-// the zero value if the place is unknown. done includes the settings that could not be
-// restored, with the reason.
+// restore restores every setting that still has the value that the load gave it. It
+// restores the last change first, and removes the file at the end. If moved is true,
+// port is the port's present place, or the zero value if the place is unknown. done
+// includes the settings that could not be restored, with the reason.
 func (s *settings) restore(f *finder, port whereabouts, moved bool) (done []Change, err error) {
 	if boot, err := bootID(); err != nil || boot == s.Boot {
 		for i := len(s.Changes) - 1; i >= 0; i-- {
@@ -177,7 +177,7 @@ func (c Change) undo(at whereabouts) (back Change, told bool) {
 	return back, told
 }
 
-// undoHere does the same in the network namespace of the calling thread.
+// undoHere does what undo does, in the network namespace of the calling thread.
 func (c Change) undoHere(index int) (back Change, told bool, err error) {
 	back = Change{Link: c.Link, Setting: c.Setting, Was: c.Is, Is: c.Is}
 	n, err := Open()

@@ -44,7 +44,7 @@ func (s *Steering) allMaps() map[string]**ebpf.Map {
 }
 
 // room returns how many flows the flow map of a load must have room for. asked is the
-// number that the caller asks for. If it is 0, any size suits.
+// number that the caller asks for. If asked is 0, any size suits.
 func (h shared) room(asked uint32) (uint32, error) {
 	switch {
 	case h.flows == nil && asked == 0:

@@ -7,7 +7,7 @@ import (
 )
 
 // ethtoolCmd is struct ethtool_cmd. Only the speed is used here. The kernel also fills
-// it in for drivers that implement the newer command.
+// in the speed for drivers that implement the newer command.
 type ethtoolCmd struct {
 	cmd       uint32
 	_         [2]uint32

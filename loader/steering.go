@@ -20,7 +20,6 @@ import (
 // Mode is the place in the receive path where the program runs.
 type Mode uint8
 
-// These are the modes.
 const (
 	Native  Mode = iota // in the driver, before the kernel builds an sk_buff
 	Generic             // behind the driver, on copies: slow, but works with any driver
@@ -192,11 +191,12 @@ func (s *Steering) allFlows(f func(bpf.FlowKey, bpf.Flow) bool) error {
 
 // Clear deletes every orphaned flow of the flow map and returns their number. The
 // caller must have adopted the program, must have sockets of its own for every queue,
-// and must have no flows yet. own are the lanes of the caller, or nil. Each flow of
-// this interface, and each flow of a lane of the caller, is therefore an orphan. Another
-// flow is an orphan if its process is not found here and its lane has no socket. The
-// process alone does not decide, because the pid of a process in a container means
-// nothing here.
+// and must have no flows yet. own holds the caller's lanes, or is nil.
+//
+// Because the caller has no flows yet, each flow of this interface is an orphan, and
+// each flow of a lane of own is an orphan. Any other flow is an orphan if its process
+// is not found here and its lane has no socket. The process alone does not decide,
+// because the pid of a process in a container means nothing here.
 func (s *Steering) Clear(own *Lanes) (n int, err error) {
 	slots, err := newLaneProbe(s.lanes)
 	if err != nil {
@@ -215,8 +215,8 @@ func (s *Steering) ClearOf(programs ...uint32) error {
 	return err
 }
 
-// remove deletes each flow that the function which selects. It returns the number of
-// deleted flows.
+// remove deletes each flow for which the function which returns true. It returns the
+// number of deleted flows.
 func (s *Steering) remove(which func(bpf.Flow) bool) (n int, err error) {
 	var keys []bpf.FlowKey
 	err = s.allFlows(func(k bpf.FlowKey, f bpf.Flow) bool {
@@ -225,7 +225,7 @@ func (s *Steering) remove(which func(bpf.Flow) bool) (n int, err error) {
 		}
 		return true
 	})
-	var why error // why the first one cannot be deleted
+	var why error // the first error
 	left := 0
 	for _, k := range keys {
 		switch failed := s.Delete(k); {

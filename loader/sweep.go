@@ -71,8 +71,8 @@ func sweepInstance(dir string, f *finder) (done []string, err error) {
 	return done, err
 }
 
-// sweepPorts removes the pins of stale interfaces. If it fails for one of them, it
-// continues with the others.
+// sweepPorts removes the pins of stale interfaces. If sweepPorts fails for one
+// interface, it continues with the others.
 func (i Instance) sweepPorts(f *finder) (done []string, err error) {
 	shared := slices.ContainsFunc(i.Ports, func(p PinnedPort) bool { return p.Stale == "" })
 	for _, p := range i.Ports {

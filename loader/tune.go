@@ -50,9 +50,10 @@ const (
 	whyDirect   = "for latency: no thread has to be woken for a packet"
 )
 
-// tuning returns the settings that suit l, in the order in which Load must set them.
-// before are set before the program is attached, and after when it is attached: only
-// then has a veth NAPI. peer is the other end of a veth, or nil if it cannot be seen.
+// tuning returns the settings that suit l, in the order in which Load must set them. Load
+// must set the settings in before, then attach the program, then set the settings in
+// after. The settings in after need NAPI, which a veth has only while a program is
+// attached. peer is the other end of a veth, or nil if it cannot be seen.
 func tuning(l Link, generic bool, t Tune, peer *netlink.LinkAttrs) (before, after []wanted) {
 	port := func(setting, value, why string) wanted { return wanted{l.Port, l.PortIndex, setting, value, why} }
 	if generic {

@@ -18,7 +18,7 @@ import (
 
 // UnloadOptions says what to unload.
 type UnloadOptions struct {
-	// Instance is the directory of the instance.
+	// Instance is the directory in which the programs of the instance are pinned.
 	Instance string
 	// Port is the directory of one interface of the instance. "" means all interfaces.
 	Port string
@@ -30,16 +30,16 @@ type UnloadOptions struct {
 // Unloaded describes what Unload did to an interface.
 type Unloaded struct {
 	Port     PinnedPort // state before the unload
-	Lost     int        // flows of running processes: see Port.Users
-	Left     int        // flows of processes that have died
+	Lost     int        // number of flows that running processes lost: see Port.Users
+	Left     int        // number of flows of processes that have died
 	Settings []Change   // the restored settings
 }
 
 // Unload detaches the programs of an instance, or of one of its interfaces. It finds an
 // interface that was renamed or moved. Unload also removes the pins, and restores the
-// settings that Load has tuned. If a check before the first change fails, it unloads
-// none. If a later step fails for one interface, Unload continues with the others. done
-// lists the interfaces whose programs are detached.
+// settings that Load has tuned. If a check before the first change fails, Unload
+// unloads no interface. If a later step fails for one interface, Unload continues with
+// the others. done lists the interfaces whose programs are detached.
 //
 // Errors: ErrQueueBusy while a process uses an interface or has flows there, unless
 // o.Force is true. The text of ErrQueueBusy says how many flows of which process would
@@ -67,7 +67,7 @@ func Unload(o UnloadOptions) (done []Unloaded, err error) {
 	for n := range ports {
 		refusals = append(refusals, ports[n].hold(&claims), ports[n].refusal(i.Err))
 	}
-	if o.Port == "" && !i.Table.usedBy(ports) { // otherwise the port's refusal already names the process
+	if o.Port == "" && !i.Table.usedBy(ports) { // if the process of the table also uses a port, the port's refusal already names that process
 		refusals = append(refusals, i.Table.refusal())
 	}
 	if err := errors.Join(refusals...); err != nil && !o.Force {
@@ -81,7 +81,7 @@ func Unload(o UnloadOptions) (done []Unloaded, err error) {
 	return done, err
 }
 
-// unloadAll unloads interfaces of an instance. If it fails for one of them, it
+// unloadAll unloads interfaces of an instance. If unloadAll fails for one interface, it
 // continues with the others. shared says that other interfaces of the instance stay
 // loaded and use the flow map.
 func unloadAll(ports []PinnedPort, f *finder, shared bool) (done []Unloaded, err error) {
@@ -129,7 +129,8 @@ func (p *PinnedPort) hold(claims *undo.Stack) error {
 	if p.InUse || len(p.Flows) == 0 {
 		return nil
 	}
-	// Either a process that died left the flows, or its claim cannot be seen from here.
+	// No claim was found. The flows belong to a process that died, or to a process
+	// whose claim cannot be seen from here.
 	if pid := p.holder(); pid != 0 {
 		p.Owner, p.InUse = Owner{PID: pid}, true
 	}

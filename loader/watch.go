@@ -22,8 +22,8 @@ type LinkEvent struct {
 	Name    string
 	MAC     net.HardwareAddr
 	MTU     int
-	Up      bool // administratively up
-	Running bool // has a carrier
+	Up      bool // the interface is administratively up
+	Running bool // the interface has a carrier
 	Gone    bool // the interface was deleted or moved to another namespace
 }
 

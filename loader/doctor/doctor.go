@@ -155,7 +155,7 @@ func (v *view) probe(l loader.Link, needs Needs) []Probe {
 // view gives the probes access to one network namespace.
 type view struct {
 	net *loader.Net
-	nl  *netlink.Handle // for requests that the loader has no function for
+	nl  *netlink.Handle // a handle for requests that the loader has no function for
 }
 
 // newView opens the network namespace of the calling OS thread.

@@ -128,7 +128,8 @@ func (v *view) probeHook(l loader.Link) (p Probe, xdp netlink.LinkXdp) {
 	}
 	program := loader.ProgramName(ebpf.ProgramID(xdp.ProgId))
 	if program == "" {
-		// The program has no name, or it cannot be read. Claims can be read.
+		// The name of the program is empty or cannot be read. The claims can still be
+		// read.
 		if owner, found := claimed(l); found {
 			return inUse(name, owner, "stag's, by the claims on %s: program id %d", l.Port, xdp.ProgId), xdp
 		}

@@ -40,7 +40,7 @@ type xdpFeatures uint64
 // These are the features that the probes read.
 const (
 	xdpZeroCopy xdpFeatures = 1 << 3
-	xdpPieces   xdpFeatures = 1 << 5 // receives packets in several fragments
+	xdpPieces   xdpFeatures = 1 << 5 // the driver receives packets in several fragments
 )
 
 // attributes holds the attributes of one message, by type.
@@ -137,7 +137,7 @@ func tellsSockets() bool {
 // napi is the state of one NAPI instance of an interface.
 type napi struct {
 	irq      int  // interrupt number, or 0
-	threaded bool // runs in a kernel thread of its own
+	threaded bool // the instance runs in a kernel thread of its own
 }
 
 // napisOf returns the NAPI instances of l's port. The list may be empty for a virtual

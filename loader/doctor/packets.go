@@ -47,8 +47,8 @@ func (v *view) probeVLANOffload(l loader.Link) Probe {
 }
 
 // probeChecksum reports whether a veth's peer computes checksums. The kernel at the
-// other end may leave them to a device that does not exist. By default an adapter
-// accepts packets without checksums on a veth.
+// other end may leave the checksums to a device that does not exist. By default an
+// adapter accepts packets without checksums on a veth.
 func (v *view) probeChecksum(l loader.Link) Probe {
 	const name = "checksums of the veth peer"
 	if !l.Facts().Pair {

@@ -85,7 +85,7 @@ func unknown(name, fix, format string, args ...any) Probe {
 const mountProc = "mount -t proc proc /proc"
 
 // wants sets Lacks to those of caps that the thread lacks. If the thread has all of
-// caps, Lacks stays empty, because the reason is another one.
+// caps, Lacks stays empty, because then no missing capability is the reason.
 func (p Probe) wants(caps ...string) Probe {
 	p.Lacks = loader.Lacking(caps...)
 	return p

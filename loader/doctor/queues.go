@@ -124,9 +124,9 @@ func isXDPSocket(path string) bool {
 	return err == nil && unix.ByteSliceToString(protocol[:n]) == "XDP"
 }
 
-// mayBeOf reports whether a socket of another process belongs to the network namespace
-// here. It returns true if the kernel does not let the caller check. During the check
-// this process has a duplicate of the socket.
+// mayBeOf reports whether a socket of another process may belong to the network
+// namespace whose file is here. It returns true if the kernel does not let this process
+// check. During the check this process has a duplicate of the socket.
 func mayBeOf(here os.FileInfo, pid, fd string) bool {
 	process, err1 := strconv.Atoi(pid)
 	number, err2 := strconv.Atoi(fd)
@@ -209,8 +209,8 @@ func countNoSocket(info *ebpf.ProgramInfo) (sum uint64, err error) {
 	return 0, errors.New("the program has no counters")
 }
 
-// probeSpread checks that the NIC spreads packets over all queues. The engine of any
-// other queue has nothing to do.
+// probeSpread checks that the NIC spreads packets over all queues. The engine of a
+// queue without packets has nothing to do.
 func (v *view) probeSpread(l loader.Link) Probe {
 	const name = "spread"
 	if l.RxQueues < 2 {

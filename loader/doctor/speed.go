@@ -156,7 +156,7 @@ func interruptsOn(name string, l loader.Link, places map[string]int) Probe {
 // engine that spins uses a whole processor.
 func probeProcessors(engines int) Probe {
 	const name = "processors"
-	have := runtime.GOMAXPROCS(0) // respects CPU affinity and the control group's limit
+	have := runtime.GOMAXPROCS(0) // this number respects CPU affinity and the control group's limit
 	if engines >= have && have > 1 || engines > have {
 		return hint(name, "leave Spin at 0, or use fewer queues", "%d, engines %d: none is left for the program when they spin", have, engines)
 	}
