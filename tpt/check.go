@@ -2,11 +2,12 @@ package tpt
 
 import "math"
 
-// Check decides about one access, over all of its octets, and returns the first piece:
-// octets that are contiguous in memory. If this piece is shorter than the access, use a
-// Memo, whose Next returns the other pieces. The caller may use the octets until the
-// Reader of the calling engine calls Leave: an invalidation waits for that Leave. Check
-// allows an access of no octets without a look at the STag (RFC 5041 §7).
+// Check decides whether the table allows an access. It checks all octets of the access,
+// and returns the first piece of them: octets that are contiguous in memory. If this
+// piece is shorter than the access, use a Memo, whose Next returns the other pieces.
+// The caller may use the octets until the Reader of the calling engine calls Leave: an
+// invalidation waits for that Leave. Check allows an access of no octets without a look
+// at the STag (RFC 5041 §7).
 //
 // Check tests the index, key, validity, type, protection domain and queue pair, rights,
 // wrap, and bounds, in this order. The first failure decides the Fault.
@@ -42,7 +43,7 @@ type Memo struct {
 }
 
 // Check decides about one access as Table.Check does, and returns the first piece. Next
-// returns the others.
+// returns the other pieces.
 func (m *Memo) Check(t *Table, a Access) (mem []byte, f Fault) {
 	if a.Len == 0 {
 		m.rest = nil
@@ -155,7 +156,7 @@ func (w word) serves(a *Access) bool {
 	return w.kind() == KindRegion || w.kind() == KindWindow && a.Right&^remote == 0
 }
 
-// memory is the place of octets before it is safe to make a slice of them. Until the
+// memory says where octets lie, until it is safe to make a slice of them. Before the
 // state has been compared again, the fields may come from different entries. A slice
 // could then be too long.
 type memory struct {

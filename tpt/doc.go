@@ -12,8 +12,8 @@
 // An entry is 64 octets long, one cache line. bpf/abi.h defines its layout (struct
 // stag_entry), so that the table can be a BPF array that tools and programs read. The
 // first word of an entry is its state. A writer must set the entry to BUSY before it
-// changes other fields. It does so by a compare-and-swap, which fails while the entry
-// is valid. Readers read the state before and after the other fields.
+// changes other fields. The writer sets BUSY by a compare-and-swap, which fails while the
+// entry is valid. Readers read the state before and after the other fields.
 //
 // A successful check is not enough, because the engine uses the octets after the check.
 // Engines are therefore Readers. The result of Check is valid until the Reader's Leave.

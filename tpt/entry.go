@@ -36,7 +36,6 @@ type entry struct {
 // Kind is the kind of object that an entry describes (enum stag_entry_kind).
 type Kind uint8
 
-// These are the kinds of entries.
 const (
 	KindFree   Kind = 0 // the entry is free
 	KindRegion Kind = 1
@@ -125,8 +124,8 @@ func place(base uint64) (space uint8, off uint64) {
 // touch.
 const (
 	accessRights   = 0xff
-	accessOneTouch = 1 << 8 // invalidated after one use
-	accessTouched  = 1 << 9 // used; will be invalidated when the stream reaches the stored sequence
+	accessOneTouch = 1 << 8 // the entry is invalidated after one use
+	accessTouched  = 1 << 9 // the entry has been used, and is invalidated when the stream reaches the stored sequence
 )
 
 // These are the values of the field translation (enum stag_entry_translation): the kind

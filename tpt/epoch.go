@@ -73,7 +73,8 @@ func (p *epochs) wait(k Ticket) {
 		w := new(waiter)
 		w.woken.Add(1)
 		p.enlist(w)
-		// A Reader may have left before it could see w. This check sees that.
+		// A Reader that left before it could see w does not wake w. Without this check
+		// the wait would not end, although k has passed.
 		if p.passed(k) {
 			return
 		}
@@ -81,7 +82,8 @@ func (p *epochs) wait(k Ticket) {
 	}
 }
 
-// waiter is one waiting goroutine. It is used once. Readers wake it without a lock.
+// waiter is one waiting goroutine. A waiter is used once. Readers wake it without a
+// lock.
 type waiter struct {
 	woken sync.WaitGroup
 	next  *waiter

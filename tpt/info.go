@@ -11,7 +11,7 @@ type Info struct {
 	Start      uint64 // tagged offset of the first octet
 	Length     uint64 // octets
 	Rights     Rights
-	OneTouch   bool // invalidated after one use
+	OneTouch   bool // the entry is invalidated after one use
 	Touched    bool
 	Sequence   uint64 // DDP sequence number stored for one touch
 	External   bool   // the memory is outside of the region heap

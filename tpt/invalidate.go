@@ -62,10 +62,10 @@ func (t *Table) revoke(s STag, pd PD, change func(word) word) error {
 // The fault is BadSTag if there is no such entry or windows are bound to it. The fault
 // is WrongPD if the entry is in another protection domain or bound to another queue
 // pair. A peer may invalidate an entry that it may access and that is bound to its own
-// queue pair. Several streams share any other entry, and a peer must not invalidate it
-// for the others (RFC 5040 §8.1.1 rule 7). The fault is then NoRight unless the entry
-// has the right RemoteInvalidate. An entry that is invalid already is no fault, because
-// its owner may have invalidated it just before.
+// queue pair. Any other entry is shared by several streams, so a peer must not
+// invalidate it for the other streams (RFC 5040 §8.1.1 rule 7). The fault for such an
+// entry is NoRight unless the entry has the right RemoteInvalidate. An entry that is
+// invalid already is no fault, because its owner may have invalidated it just before.
 func (t *Table) StartInvalidate(s STag, pd PD, qp uint32) (Ticket, Fault) {
 	e, ok := t.at(s)
 	f := BadSTag

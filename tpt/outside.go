@@ -12,8 +12,8 @@ const blockLen = 1024
 
 type block [blockLen]extent
 
-// extent is the memory of an entry, and keeps it reachable. Only a writer that has set
-// the entry to BUSY may change it.
+// extent holds the address and the size of an entry's memory, and keeps that memory
+// reachable. Only a writer that has set the entry to BUSY may change the extent.
 type extent struct {
 	first atomic.Pointer[byte]
 	size  atomic.Uint64 // octets

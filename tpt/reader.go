@@ -50,7 +50,8 @@ func (t *Table) JoinShared() *Reader {
 	})
 }
 
-// join counts the new Reader that reader returns. It calls reader with joining locked.
+// join calls the function reader with joining locked, and counts the Reader that reader
+// returns.
 func (t *Table) join(reader func(*epochs) *Reader) *Reader {
 	if t == nil {
 		return nil

@@ -8,7 +8,7 @@ type Region struct {
 	QP     uint32 // number of the only queue pair that may use the region; 0 means all of PD
 	Memory []byte
 	Start  uint64 // tagged offset of the first octet
-	Rights Rights // Register always adds local read
+	Rights Rights // rights of access; Register always adds local read
 }
 
 func (r Region) check() error {

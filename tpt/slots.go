@@ -8,10 +8,10 @@ import "math/rand/v2"
 // again before half of the free entries have been used (RFC 5042). The holder of
 // Table.mu owns the slots.
 type slots struct {
-	ring  []uint32 // has the length of the table
+	ring  []uint32 // free entries; the slice has the length of the table
 	first uint32   // index in ring of the oldest free entry
 	free  uint32
-	luck  *rand.Rand // cryptographically secure
+	luck  *rand.Rand // a cryptographically secure source of random numbers
 }
 
 func newSlots(entries uint32, seed [32]byte) slots {
@@ -42,7 +42,7 @@ func (s *slots) give(index uint32) {
 
 func (s *slots) mask() uint32 { return uint32(len(s.ring)) - 1 }
 
-// key returns a random key for the next user of an entry. It differs from the last
+// key returns a random key for the next user of an entry. The key differs from the last
 // user's key.
 func (s *slots) key(w word) uint8 {
 	if w.fresh() {

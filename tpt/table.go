@@ -19,7 +19,7 @@ type Table struct {
 	perPD    uint32
 	maxPiece uint32
 
-	// Any goroutine may use these fields. They synchronize themselves.
+	// Any goroutine may use these fields without mu.
 	epochs   epochs
 	refusals [Faults]atomic.Uint64
 
