@@ -1,7 +1,8 @@
 // Command filecopy copies a file to another machine. The sender writes the octets into
-// memory of the receiver by RDMA Writes, a chunk at a time. After each chunk it sends a
-// message that the chunk is complete. The receiver writes the chunk to its file, and sends
-// a message that the memory is free again. Several chunks are outstanding at a time.
+// memory of the receiver by RDMA Writes, a chunk at a time. After each chunk the sender
+// sends a message that the chunk is complete. The receiver writes the chunk to its file,
+// and sends a message that the memory is free again. Several chunks are outstanding at a
+// time.
 //
 //	go run ./docs/examples/filecopy receive 127.0.0.1:7471 copy.bin
 //	go run ./docs/examples/filecopy send 127.0.0.1:7471 original.bin
@@ -25,8 +26,9 @@ import (
 
 const usage = "usage: filecopy [-i IFACE] receive ADDR FILE | send ADDR FILE"
 
-// Both ends have the same constants. The receiver's memory has chunks chunks of chunkLen
-// octets. Chunk n of the file goes to chunk n modulo chunks of the memory.
+// Both ends have the same constants. The receiver's memory has places for chunks of
+// chunkLen octets. The constant chunks is the number of places. Chunk n of the file
+// goes to place n modulo chunks.
 const (
 	chunks   = 8
 	chunkLen = 1 << 20
@@ -34,10 +36,10 @@ const (
 
 // A message has one of these lengths, in octets. Everything is big-endian.
 const (
-	chunkMsg = 4           // sent by the sender: its value is the length of the next chunk in memory
-	endMsg   = sha256.Size // sent by the sender at the end: the SHA-256 of the file
-	freeMsg  = 0           // sent by the receiver: the oldest chunk is in the file, and its memory is free
-	doneMsg  = 1           // sent by the receiver: the file is complete
+	chunkMsg = 4           // the sender says: the next chunk is in memory, and the number in this message is its length
+	endMsg   = sha256.Size // the sender says: this was the last chunk, and this is the SHA-256 of the file
+	freeMsg  = 0           // the receiver says: the oldest chunk is in the file, and its memory is free
+	doneMsg  = 1           // the receiver says: the file is complete
 )
 
 func main() {

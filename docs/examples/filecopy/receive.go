@@ -15,10 +15,10 @@ import (
 
 // receiver is the end that gets the file.
 type receiver struct {
-	ep       *rdma.Endpoint // its region has the chunks, and after them a place for each message
+	ep       *rdma.Endpoint // the connection and its region; the region has the chunks, and after them a place for each message
 	file     *os.File
 	sum      hash.Hash // hash of the octets in the file
-	buffer   []byte    // memory for a chunk that the sender cannot access
+	buffer   []byte    // memory for a chunk; the sender cannot access this memory
 	received int       // number of chunks received
 	heard    int       // number of messages received
 }
@@ -41,7 +41,7 @@ func receive(ctx context.Context, adapter *rdma.Adapter, address, name string, r
 	}
 	defer ep.Close()
 	r := &receiver{ep: ep, file: file, sum: sha256.New()}
-	for i := range chunks + 1 { // one message for each outstanding chunk, and one at the end
+	for i := range chunks + 1 { // the sender sends one message for each outstanding chunk, and one at the end
 		if err := r.listen(i); err != nil {
 			return err
 		}
@@ -63,8 +63,8 @@ func receive(ctx context.Context, adapter *rdma.Adapter, address, name string, r
 	return ep.QP.Disconnect(ctx)
 }
 
-// finish gives a complete file its name. If the file cannot be closed, it may be
-// incomplete, and does not get the name.
+// finish gives a complete file its name. If closing the file fails, the file may be
+// incomplete, and finish returns the error instead.
 func finish(file *os.File, name string) error {
 	if err := file.Close(); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (r *receiver) message(ctx context.Context) (done bool, err error) {
 		if err := r.chunk(binary.BigEndian.Uint32(text)); err != nil {
 			return false, err
 		}
-		if err := r.listen(place); err != nil { // posted before the sender may send again
+		if err := r.listen(place); err != nil { // post the receive before the sender may send again
 			return false, err
 		}
 		return false, r.say(ctx, nil)
@@ -136,7 +136,7 @@ func (r *receiver) chunk(n uint32) error {
 	return err
 }
 
-// say sends a message.
+// say sends a message, and waits until the Send has completed.
 func (r *receiver) say(ctx context.Context, message []byte) error {
 	if _, err := r.ep.QP.PostSend(rdma.SendWR{Op: rdma.WRSend, Flags: rdma.Signaled, Inline: message}); err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 
 // sender is the end that has the file.
 type sender struct {
-	ep   *rdma.Endpoint // its region has the outstanding chunks, and an octet for messages
+	ep   *rdma.Endpoint // the connection and its region; the region has the outstanding chunks, and an octet for messages
 	rkey rdma.STag      // key of the receiver's memory
 	addr uint64         // address of the first octet of that memory
 	sum  hash.Hash      // hash of the octets that have been sent
@@ -43,7 +43,7 @@ func send(ctx context.Context, adapter *rdma.Adapter, address, name string) erro
 	if err := ep.Dial(ctx, address, rdma.ConnParams{}); err != nil {
 		return err
 	}
-	offer := ep.QP.Conn().PrivateData // sent by the receiver: check it before use
+	offer := ep.QP.Conn().PrivateData // these octets come from the receiver: check them before use
 	if len(offer) != 12 {
 		return fmt.Errorf("%s is no receiver of filecopy", address)
 	}

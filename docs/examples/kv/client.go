@@ -18,7 +18,8 @@ type client struct {
 	torn int       // number of Reads that had to be repeated
 }
 
-// The parts of a client's region: a slot that was read, and the server's answer.
+// These are the offsets of the parts of a client's region: a slot that was read, and
+// the server's answer.
 const (
 	readAt    = 0
 	answerAt  = slotLen
@@ -33,14 +34,14 @@ func dial(ctx context.Context, adapter *rdma.Adapter, address string) (*client, 
 	if err := ep.Dial(ctx, address, rdma.ConnParams{}); err != nil {
 		return nil, errors.Join(err, ep.Close())
 	}
-	offer := ep.QP.Conn().PrivateData // sent by the server: check it before use
+	offer := ep.QP.Conn().PrivateData // these octets come from the server: check them before use
 	if len(offer) != 12 {
 		return nil, errors.Join(fmt.Errorf("%s is no server of kv", address), ep.Close())
 	}
 	return &client{ep: ep, rkey: rdma.STag(binary.BigEndian.Uint32(offer)), addr: binary.BigEndian.Uint64(offer[4:])}, nil
 }
 
-// close ends the connection normally, if the server answers.
+// close ends the connection: normally, if the server answers within a second.
 func (c *client) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -94,7 +95,8 @@ func (c *client) get(ctx context.Context, key string) (slot, error) {
 	return slot{}, fmt.Errorf("%q: no such key", key)
 }
 
-// read reads slot i by RDMA Reads, until one returns a whole version.
+// read reads slot i by an RDMA Read. It repeats the Read until the octets are of one
+// version.
 func (c *client) read(ctx context.Context, i int) (slot, error) {
 	for {
 		_, err := c.ep.QP.PostSend(rdma.SendWR{

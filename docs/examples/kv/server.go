@@ -18,7 +18,7 @@ type server struct {
 	pd      *rdma.PD // protection domain of the table and of all connections
 	table   *rdma.MR
 
-	mu sync.Mutex // held while the table changes
+	mu sync.Mutex // a goroutine holds mu while it changes the table
 }
 
 // serve serves clients until ctx ends. It calls ready with the address at which it listens.
@@ -63,14 +63,14 @@ func (s *server) memory(i int) []byte { return s.table.Bytes()[i*slotLen:][:slot
 
 // client serves the puts of one client. The gets of a client do not involve the server.
 func (s *server) client(ctx context.Context, request *rdma.ConnRequest) error {
-	defer request.Close() // unless it has been answered
+	defer request.Close() // has no effect if the request has been answered
 	ep, err := s.adapter.CreateEndpoint(rdma.EndpointConfig{PD: s.pd, Size: slotLen})
 	if err != nil {
 		return err
 	}
 	defer ep.Close()
 	receive := rdma.RecvWR{SGL: []rdma.SGE{ep.MR.SGE(0, slotLen)}}
-	if _, err := ep.QP.PostRecv(receive); err != nil { // posted before the client can send
+	if _, err := ep.QP.PostRecv(receive); err != nil { // post the receive before the client can send
 		return err
 	}
 	// The offer is the key and the address of the table.
@@ -91,7 +91,7 @@ func (s *server) client(ctx context.Context, request *rdma.ConnRequest) error {
 		if err != nil {
 			return err
 		}
-		if _, err := ep.QP.PostRecv(receive); err != nil { // posted before the answer, because the next put may follow the answer at once
+		if _, err := ep.QP.PostRecv(receive); err != nil { // post the receive before the answer, because the next put may follow the answer at once
 			return err
 		}
 		answer := binary.BigEndian.AppendUint64(nil, version)

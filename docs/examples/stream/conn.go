@@ -18,37 +18,38 @@ const (
 	window  = 16
 	bufLen  = 16 << 10
 	grant   = window / 2 // number of messages for which one grant gives credit
-	spare   = 4          // receives for empty messages: there are never more outstanding
+	spare   = 4          // number of receives for empty messages; at most this many empty messages are outstanding
 	closing = 5 * time.Second
 )
 
 // Conn is a stream over messages: a net.Conn, with CloseWrite as net.TCPConn has it.
 //
-// A message for which the receiver has no receive ends the connection. Therefore the sender
-// counts credits. It starts with window credits, and uses one for each message of data.
-// When the receiver has read grant messages, it returns grant credits by an empty message.
-// An empty message with the flag Solicited means that its sender writes no more data.
+// A message for which the receiver has no receive ends the connection. Therefore the
+// sender counts credits. The sender starts with window credits, and uses one credit for
+// each message of data. When the receiver has read grant messages, it returns grant
+// credits by an empty message. An empty message with the flag Solicited means that its
+// sender writes no more data.
 type Conn struct {
-	ep *rdma.Endpoint // its region has window buffers to send from, then window+spare buffers to receive into
+	ep *rdma.Endpoint // the connection and its region; the region has window buffers to send from, then window+spare buffers to receive into
 
-	credits chan struct{} // a value for each message of data that may be sent
+	credits chan struct{} // holds a value for each message of data that may be sent
 	buffers chan int      // numbers of the free send buffers
-	arrived chan arrival  // messages of data that have not been read, and after them the end of the data
-	ended   chan struct{} // closed when nothing more arrives
-	failure error         // why the connection ended: io.EOF after a normal end; valid when ended is closed
+	arrived chan arrival  // messages of data that have not been read, then the end of the data
+	ended   chan struct{} // a channel that is closed when nothing more arrives
+	failure error         // the reason why the connection ended: io.EOF after a normal end; valid when ended is closed
 
-	reading  sync.Mutex // held by Read
+	reading  sync.Mutex // Read holds this mutex
 	rest     []byte     // octets of the oldest message that have not been read
 	from     int        // number of the buffer of that message
 	consumed int        // number of messages read since the last grant
 	heard    bool       // the peer writes no more data, and everything has been read
 
-	writing sync.Mutex // held by Write and CloseWrite
-	said    bool       // CloseWrite has been called
+	writing sync.Mutex // Write and CloseWrite hold this mutex
+	said    bool       // true if CloseWrite has been called
 
 	readEnd, writeEnd deadline
 
-	open      context.Context // ended by Close
+	open      context.Context // a context that Close ends
 	shut      context.CancelFunc
 	closeOnce sync.Once
 	closeErr  error
@@ -226,7 +227,7 @@ func (c *Conn) next(expired <-chan struct{}) (a arrival, err error) {
 		return a, os.ErrDeadlineExceeded
 	case <-c.ended:
 	}
-	select { // messages that arrived before the end are read first
+	select { // read the messages that arrived before the end first
 	case a = <-c.arrived:
 		return a, nil
 	default:
@@ -234,7 +235,7 @@ func (c *Conn) next(expired <-chan struct{}) (a arrival, err error) {
 	}
 }
 
-// Write sends p. It waits while the peer has no receives left.
+// Write sends p. Write waits while the peer has no receives left.
 func (c *Conn) Write(p []byte) (n int, err error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()

@@ -9,8 +9,8 @@ import (
 // deadline never comes.
 type deadline struct {
 	mu    sync.Mutex
-	timer *time.Timer   // closes past; nil: there is none
-	past  chan struct{} // nil until it is needed
+	timer *time.Timer   // the timer that closes past; nil if there is none
+	past  chan struct{} // closed when the deadline has passed; nil until expired or set makes it
 }
 
 // expired returns a channel that is closed when the deadline has passed.
@@ -30,7 +30,7 @@ func (d *deadline) set(t time.Time) {
 	fired := d.timer != nil && !d.timer.Stop()
 	if d.past == nil || fired || isClosed(d.past) {
 		if fired {
-			<-d.past // the timer's function closes it without d.mu
+			<-d.past // wait until the timer's function has closed d.past; that function does not take d.mu, so this wait ends
 		}
 		d.past = make(chan struct{})
 	}

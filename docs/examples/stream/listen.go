@@ -16,7 +16,7 @@ func Dial(ctx context.Context, adapter *rdma.Adapter, address string) (*Conn, er
 type Listener struct {
 	adapter *rdma.Adapter
 	l       *rdma.Listener
-	ctx     context.Context // ended by Close
+	ctx     context.Context // a context that Close ends
 	cancel  context.CancelCauseFunc
 }
 
@@ -30,8 +30,8 @@ func Listen(ctx context.Context, adapter *rdma.Adapter, address string) (*Listen
 	return &Listener{adapter, l, ctx, cancel}, nil
 }
 
-// Accept waits for the next connection. A peer that gives up before it is connected is
-// not one. After Close, Accept returns net.ErrClosed.
+// Accept waits for the next connection. It skips a peer that gives up before it is
+// connected. After Close, Accept returns net.ErrClosed.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		request, err := l.l.Accept(l.ctx)

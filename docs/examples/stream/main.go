@@ -6,8 +6,8 @@
 //	go run ./docs/examples/stream listen 127.0.0.1:7471 </dev/null
 //	echo hello | go run ./docs/examples/stream dial 127.0.0.1:7471
 //
-// With -i IFACE it uses a network interface, as root. Without -i it uses the kernel's TCP,
-// and needs no rights.
+// With -i IFACE the command uses a network interface, as root. Without -i it uses the
+// kernel's TCP, and needs no rights.
 package main
 
 import (
@@ -63,7 +63,7 @@ func run(ctx context.Context, ifc string, args []string) error {
 		return err
 	}
 	defer c.Close()
-	defer context.AfterFunc(ctx, func() { c.Close() })() // Ctrl-C
+	defer context.AfterFunc(ctx, func() { c.Close() })() // Ctrl-C ends ctx
 	return exchange(c, os.Stdin, os.Stdout)
 }
 
@@ -91,7 +91,7 @@ func exchange(c *Conn, in io.Reader, out io.Writer) error {
 		}
 		said <- c.CloseWrite()
 	}()
-	go func() { // in a goroutine, because the peer may end while in waits for input
+	go func() { // the copy from in may wait for input when the peer ends, so another goroutine calls CloseWrite
 		<-c.ended
 		said <- c.CloseWrite()
 	}()
@@ -101,7 +101,7 @@ func exchange(c *Conn, in io.Reader, out io.Writer) error {
 	}
 	switch {
 	case errors.Is(err, net.ErrClosed):
-		err = nil // Ctrl-C
+		err = nil // Ctrl-C has ended ctx, which is no error
 	case errors.Is(err, io.ErrClosedPipe):
 		err = errors.New("the peer has closed the connection before the input has ended here")
 	}
