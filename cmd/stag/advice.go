@@ -13,13 +13,13 @@ import (
 
 const gone = "the other end has ended or refused the connection: look at its output"
 
-// advice has for each network error what the user can do about it. It is for commands that
-// take the host of the other end as an argument and the port by -p.
+// advice maps each network error to a remedy. The remedies are for commands that take
+// the host of the other end as an argument and the port by -p.
 var advice = []struct {
 	is error
 	do string
 }{
-	{loader.ErrNoRoute, ""}, // its text already says what to look at
+	{loader.ErrNoRoute, ""}, // no remedy: the text of this error already says what to look at
 	{rdma.ErrNoPort, "on the command line use --kernel-port, at both ends"},
 	{syscall.EADDRINUSE, "choose another -p, or end what listens there"},
 	{syscall.EACCES, "choose a -p of 1024 or more, or run as root"},
@@ -41,7 +41,7 @@ func advised(err error) error {
 	var call *net.OpError
 	for _, a := range advice {
 		if a.is == syscall.EACCES && !errors.As(err, &call) {
-			continue // not a network error: loading a program failed, for example
+			continue // this EACCES is not a network error: for example, loading a program failed
 		}
 		switch {
 		case !errors.Is(err, a.is):

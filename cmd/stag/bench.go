@@ -10,8 +10,8 @@ import (
 var errBenchMoved = errors.New(`bench: the benchmark is a program of its own now: ` +
 	`run "make bench" or "go run ./test/bench" in a checkout, or "go run github.com/stag-rdma/stag/test/bench@latest" anywhere`)
 
-// benchCommand only says where the benchmark is now. It accepts any flag and any argument,
-// because old scripts give them. Remove it with the next release.
+// benchCommand only says where the benchmark is now. It accepts any flag and any
+// argument, because old scripts give them. Remove benchCommand with the next release.
 func benchCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:                "bench",

@@ -84,7 +84,8 @@ func completeInterface(*cobra.Command, []string, string) ([]string, cobra.ShellC
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeOneInterface is for commands that take one interface as their argument.
+// completeOneInterface offers the interfaces for the first argument, and nothing for
+// further arguments.
 func completeOneInterface(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp

@@ -9,13 +9,13 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/internal/demo"
 )
 
-// Limits of --size, in MiB.
+// These are the limits of --size, in MiB.
 const (
 	defaultSize = 1 << 10
 	maxSize     = 1 << 20
 )
 
-// Limits of --mtu in octets: a veth pair with IPv6 accepts these MTUs.
+// These are the limits of --mtu, in octets. A veth pair with IPv6 accepts these MTUs.
 const minMTU, maxMTU = 1280, 65535
 
 func demoCommand() *cobra.Command {

@@ -12,8 +12,8 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/internal/dump"
 )
 
-// dumpFlags are the flags of stag dump whose values must be parsed before dump.Options
-// can have them.
+// dumpFlags are the flags of stag dump whose values cannot go into dump.Options before
+// they are parsed.
 type dumpFlags struct {
 	flow  string
 	kinds []string
@@ -114,7 +114,7 @@ func runDump(cmd *cobra.Command, o dump.Options) error {
 	case errors.Is(err, dump.ErrEngineGone):
 		return errFailed // everything has been printed
 	case ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))):
-		return nil // interrupted before the dump began
+		return nil // an interrupt came before the dump began
 	case err != nil:
 		return fmt.Errorf("dump: %w", err)
 	}

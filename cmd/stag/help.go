@@ -63,8 +63,8 @@ func commandLines(c *cobra.Command) string {
 
 func trimmed(s string) string { return strings.TrimRightFunc(s, unicode.IsSpace) }
 
-// helpCommand returns the command `stag help`. Unlike the one of cobra it rejects the name
-// of a command that does not exist.
+// helpCommand returns the command `stag help`. Unlike cobra's help command, it rejects
+// the name of a command that does not exist.
 func helpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",

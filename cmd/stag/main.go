@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Exit codes: 1, something failed; 2, the command line is wrong.
+// These are the exit codes: 1 if something failed, 2 if the command line is wrong.
 const (
 	exitFailed = 1
 	exitUsage  = 2

@@ -132,7 +132,7 @@ func runPing(cmd *cobra.Command, o ping.Options, p pingFlags) error {
 		err = fmt.Errorf("ping: %w", advised(err))
 	}
 	if err != nil && r.Path == "" && !p.asJSON {
-		return err // never connected: the error is the whole message
+		return err // no connection was made, so the error is the whole message
 	}
 	print := r.Print
 	if p.asJSON {

@@ -102,8 +102,8 @@ func runShow(cmd *cobra.Command, o show.Options) error {
 	return nil
 }
 
-// completeShow offers the subjects, and the interfaces for subjects that an interface
-// selects from.
+// completeShow offers the subjects. After a subject whose rows an interface can select,
+// it offers the interfaces.
 func completeShow(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return show.Subjects, cobra.ShellCompDirectiveNoFileComp

@@ -25,7 +25,7 @@ var addresses = [2]struct{ v4, v6 netip.Prefix }{
 // milliseconds, unless the machine is very busy.
 const usableWait = 5 * time.Second
 
-// newEnd returns an end that has no link yet. which is different for each end of a pair.
+// newEnd returns an end that has no link yet. The argument which must be different for each end of a pair.
 func (p *Pair) newEnd(which byte, at struct{ v4, v6 netip.Prefix }) End {
 	pid := os.Getpid()
 	return End{
@@ -36,7 +36,8 @@ func (p *Pair) newEnd(which byte, at struct{ v4, v6 netip.Prefix }) End {
 	}
 }
 
-// cable makes a veth pair: the near end in the caller's namespace, and the far end in the namespace that there returns.
+// cable makes a veth pair. The near end is in the caller's namespace, and the far end in the namespace that the
+// function there returns.
 func cable(near, far *End, there func() (*os.File, error), c Config) error {
 	space, err := there()
 	if err != nil {

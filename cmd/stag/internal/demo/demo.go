@@ -12,7 +12,7 @@ import (
 	"runtime"
 )
 
-// Options of a demonstration.
+// Options say what a demonstration does, and where its output goes.
 type Options struct {
 	Octets     uint64 // octets to move with each operation, above 0
 	Message    int    // size of a message in octets; 0 means DefaultMessage
@@ -21,8 +21,8 @@ type Options struct {
 	Generic    bool // attach the XDP program in generic mode
 	KernelPort bool // use the kernel's TCP on loopback, even with the rights for namespaces
 
-	Out      io.Writer    // gets explanations during the run; nil: none
-	Progress io.Writer    // gets a bar if it is a terminal, else lines; nil: none
+	Out      io.Writer    // receives explanations during the run; nil: no explanations
+	Progress io.Writer    // receives a progress bar if it is a terminal, else lines; nil: no progress
 	Log      *slog.Logger // log of both adapters; nil: no log
 }
 
@@ -32,10 +32,10 @@ const (
 	MaxMessage     = 16 << 20
 )
 
-// Result of a demonstration.
+// Result is the result of a demonstration.
 type Result struct {
 	Offloaded  bool        `json:"offloaded"`
-	Reason     string      `json:"reason,omitempty"` // why the connections were not taken over
+	Reason     string      `json:"reason,omitempty"` // the reason why the connections were not taken over
 	MTU        int         `json:"mtu,omitempty"`
 	Operations []Operation `json:"operations"`
 	Refusals   []Refusal   `json:"refusals"`
@@ -45,13 +45,13 @@ type Result struct {
 // Operation is the result of moving octets by one RDMA operation.
 type Operation struct {
 	Name     string    `json:"operation"`
-	From     string    `json:"from"` // side from whose memory the octets came
-	To       string    `json:"to"`   // side to which the octets went, and which has checked them
+	From     string    `json:"from"` // side whose memory had the octets before the operation
+	To       string    `json:"to"`   // side that received the octets and checked them
 	Octets   uint64    `json:"octets"`
 	Messages uint64    `json:"messages"`
-	Seconds  float64   `json:"seconds"` // with the time to generate and check the octets
+	Seconds  float64   `json:"seconds"` // duration, with the time to generate and to check the octets
 	Gbps     float64   `json:"goodput_gbps"`
-	Frames   *[2]Count `json:"frames,omitempty"` // frames of each side; nil with the kernel port
+	Frames   *[2]Count `json:"frames,omitempty"` // number of frames of each side; nil with the kernel port
 	Path     string    `json:"path"`
 }
 
@@ -90,7 +90,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	}
 	r, err := o.fill().run(ctx)
 	if ctx.Err() != nil {
-		err = errInterrupted // replaces the errors that the interrupt has caused in other steps
+		err = errInterrupted // this error replaces the errors that the interrupt has caused in other steps
 	}
 	return r, err
 }

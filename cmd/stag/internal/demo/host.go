@@ -10,7 +10,7 @@ import (
 
 // host has the objects that a side needs for one connection.
 type host struct {
-	ep *rdma.Endpoint // with one CQ for both queues
+	ep *rdma.Endpoint // the connection; it has one CQ for both queues
 	// undo closes everything in the reverse order.
 	undo undo.Stack
 }

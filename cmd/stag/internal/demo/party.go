@@ -48,8 +48,8 @@ func (p *party) says(err error) error {
 	return fmt.Errorf("side %v: %w", p.side, err)
 }
 
-// expect posts as many receives as the inbox has slots, at most n. n is the number of
-// notes that will arrive in total.
+// expect posts a receive for each slot of the inbox, but not more than n receives. n is
+// the number of notes that will arrive in total.
 func (p *party) expect(n uint64) error {
 	room := min(n, uint64(p.inbox.Len()/noteLen))
 	p.owed = n - room
@@ -85,7 +85,7 @@ func (p *party) note(op rdma.WROp, c *rdma.Completion) (done uint64, err error) 
 	return done, err
 }
 
-// tell sends a note: this side has done this many messages of the operation.
+// tell reports to the other side how many messages of the operation this side has done.
 func (p *party) tell(op rdma.WROp, done uint64) error { return p.send(noteWR(op, done)) }
 
 func noteWR(op rdma.WROp, done uint64) rdma.SendWR {
@@ -123,7 +123,8 @@ func (p *party) await(ctx context.Context, handle func(*rdma.Completion) error) 
 	return nil
 }
 
-// failed returns why c failed. The error of the connection says more than the status.
+// failed returns an error with the operation and the status of c, and with the error of
+// the connection, which says more than the status.
 func (p *party) failed(ctx context.Context, c *rdma.Completion) error {
 	select {
 	case <-p.ep.QP.Done():

@@ -24,7 +24,7 @@ func newMeter(w io.Writer, what string, total uint64) meter {
 			progressbar.OptionShowBytes(true),
 			progressbar.OptionUseIECUnits(true),
 			progressbar.OptionThrottle(100*time.Millisecond),
-			progressbar.OptionSetRenderBlankState(true), // the clock of the bar starts when it is first drawn
+			progressbar.OptionSetRenderBlankState(true), // the clock of the bar starts when the bar is first drawn
 		)}
 	}
 	return &lines{w: w, what: what, total: total, begin: time.Now()}
@@ -35,14 +35,14 @@ func isTerminal(f *os.File) bool {
 	return err == nil
 }
 
-// bar is for terminals. It is erased at the end.
+// bar is the meter for terminals. The bar is erased at the end.
 type bar struct{ *progressbar.ProgressBar }
 
 func (b bar) reach(n uint64) { b.Set64(int64(n)) }
 func (b bar) end()           { b.Clear() }
 
-// lines is the meter for files and pipes. It prints a line for every tenth, except for the
-// last tenth, because the result follows.
+// lines is the meter for files and pipes. It prints a line for every tenth of the
+// octets. It prints no line for the last tenth, because the result follows.
 type lines struct {
 	w     io.Writer
 	what  string

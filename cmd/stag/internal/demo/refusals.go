@@ -11,10 +11,10 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// crime is an operation that B must refuse.
+// crime is a forbidden RDMA operation. Side B must refuse it with a Terminate.
 type crime struct {
 	name   string
-	access rdma.Access // access rights of B's region, whose ticket A gets
+	access rdma.Access // access rights of B's region; A gets the ticket of this region
 	spoil  func(*victim) error
 	forge  func(*ticket)
 	op     rdma.WROp
@@ -50,8 +50,8 @@ var crimes = []crime{
 	{name: "send without a receive", access: anything, op: rdma.WRSend, code: noReceive},
 }
 
-// crimeOctets is the number of octets to write, read or send, and the size of the
-// region.
+// crimeOctets is the size of a region, and the number of octets that each forbidden
+// operation writes, reads or sends.
 const crimeOctets = 4096
 
 // patience is the longest wait for a refusal. A refusal takes far less time.
@@ -70,7 +70,8 @@ func (o Options) refusals(ctx context.Context, s *stage) (all []Refusal, err err
 	return all, nil
 }
 
-// victim is side B. Its region holds a pattern that must not change.
+// victim is side B, the target of the forbidden operation. Its region holds a pattern
+// that must not change.
 type victim struct {
 	*host
 	a      *rdma.Adapter
@@ -88,8 +89,8 @@ func newVictim(a *rdma.Adapter, access rdma.Access) (*victim, error) {
 	return v, nil
 }
 
-// moveAway replaces the region by a region of another protection domain than the
-// connection's.
+// moveAway makes the operation use another region, whose protection domain is not that
+// of the connection.
 func (v *victim) moveAway() (err error) {
 	foreign, err := v.a.AllocPD()
 	if err != nil {
@@ -102,10 +103,11 @@ func (v *victim) moveAway() (err error) {
 	return err
 }
 
-// precious is the pattern of B's memory, and evil is the pattern of A's memory.
+// B's memory holds the pattern precious, and A's memory the pattern evil.
 const precious, evil octets.Pattern = 0x900d, 0xbad
 
-// try does the operation from side A, and checks that B refuses it.
+// try does the forbidden operation from side A (culprit), and checks that side B (v)
+// refuses it.
 func (c *crime) try(ctx context.Context, s *stage) (r Refusal, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not refused within %v", patience))
 	defer cancel()
@@ -143,7 +145,8 @@ func closing(err error, h *host) error {
 	return err
 }
 
-// commit posts the operation with the ticket of the peer.
+// commit posts the forbidden operation. Its data is loot, a region of side A. Its
+// target is the region in the peer's ticket, which forge may change.
 func (c *crime) commit(qp *rdma.QP, loot *rdma.MR) error {
 	t, err := parseTicket(qp.Conn().PrivateData)
 	if err != nil {
@@ -160,8 +163,8 @@ func (c *crime) commit(qp *rdma.QP, loot *rdma.MR) error {
 	return err
 }
 
-// judge waits until both sides have an error, and compares the errors with the expected
-// ones.
+// judge waits until the connection has ended at both sides. It then checks the errors
+// of both sides, and that no memory has changed.
 func (c *crime) judge(ctx context.Context, culprit *host, v *victim, loot *rdma.MR) (Refusal, error) {
 	for _, qp := range []*rdma.QP{culprit.ep.QP, v.ep.QP} {
 		select {
@@ -188,7 +191,8 @@ func (c *crime) judge(ctx context.Context, culprit *host, v *victim, loot *rdma.
 	}, nil
 }
 
-// terminate returns err as a QPError if it is the expected Terminate, and an error otherwise.
+// terminate returns err as a QPError if err is the expected Terminate. Otherwise
+// terminate returns an error.
 func (c *crime) terminate(err error, remote bool) (*rdma.QPError, error) {
 	var told *rdma.QPError
 	switch {

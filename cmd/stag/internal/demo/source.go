@@ -6,16 +6,17 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// source fills slots of its memory with the pattern and gives the messages to the sink: by
-// a Write, by a Send, or by a note on which the sink reads the message. It uses a slot
-// again when its own work request has completed and the sink has checked the message.
+// source fills slots of its memory with the pattern and gives the messages to the sink:
+// by a Write, by a Send, or by a note that lets the sink read the message. It uses a
+// slot again when the work request of the message has completed and the sink has
+// checked the message.
 type source struct {
 	*party
 	plan
 	begun   bool   // the sink has begun
 	offered uint64 // number of messages that were given to the sink
-	free    uint64 // of offered, the messages whose work requests have completed
-	checked uint64 // of offered, the messages that the sink has checked
+	free    uint64 // number of offered messages whose work requests have completed
+	checked uint64 // number of offered messages that the sink has checked
 }
 
 // prepare posts receives for the notes of the sink: one when the sink begins, and one for
@@ -39,7 +40,7 @@ func (s *source) run(ctx context.Context) error {
 }
 
 // offer gives message n to the sink. A Write does not notify the sink. Therefore a Send
-// follows the Write: it is delivered after the Write has been placed.
+// follows the Write. The Send is delivered after the Write has been placed.
 func (s *source) offer(n uint64) error {
 	switch s.op {
 	case rdma.WRSend:

@@ -15,7 +15,7 @@ import (
 
 // stage has two hosts, each with an adapter. B listens for connections.
 type stage struct {
-	why      string     // why the stage uses the kernel's TCP on loopback; "": it does not
+	why      string     // the reason why the stage uses the kernel's TCP on loopback; "" if it does not
 	pair     *pair.Pair // the pair of namespaces; nil on loopback
 	adapters [2]*rdma.Adapter
 	listener *rdma.Listener
@@ -76,8 +76,9 @@ func (o Options) log(side pair.Side) *slog.Logger {
 	return o.Log.With("side", side.String())
 }
 
-// newPair makes the pair. If possible, NAPI runs in kernel threads, so that two processors
-// work on one direction. NAPI in threads needs the right to write to sysfs. It also joins
+// newPair makes the pair. If possible, NAPI runs in kernel threads, so that two
+// processors work on one direction. For that the process must have the right to write
+// to sysfs, and the mode must not be generic: with NAPI in threads the kernel joins
 // segments, which generic mode does not accept.
 func newPair(o Options) (p *pair.Pair, napi string, err error) {
 	if !o.Generic {
@@ -121,7 +122,7 @@ func (s *stage) joinHosts(o Options) (host string, err error) {
 	return ends[pair.B].V4.Addr().String(), nil
 }
 
-// describe returns the descriptions of the sides.
+// describe returns the path and the address of each side.
 func (s *stage) describe() (sides [2]Side, err error) {
 	for i, a := range s.adapters {
 		at, err := a.Attributes()

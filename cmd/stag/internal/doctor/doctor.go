@@ -38,8 +38,8 @@ type Report struct {
 	Interface string `json:"interface,omitempty"`
 	Host      []Row  `json:"host"`
 	Link      []Row  `json:"link,omitempty"`
-	// Error is why the interface cannot be used at all, "" if it can be used. If
-	// Error is set, Link has one row.
+	// Error is the reason why the interface cannot be used at all, or "". If Error is
+	// set, Link has one row.
 	Error string `json:"error,omitempty"`
 	// Interfaces are the interfaces that can be checked. It is set if Options.Link is "".
 	Interfaces []string `json:"interfaces,omitempty"`

@@ -21,9 +21,9 @@ func (b *blocks) Write(p []byte) (int, error) { return b.buf.Write(p) }
 // end marks the end of a block.
 func (b *blocks) end() { b.ends = append(b.ends, b.buf.Len()) }
 
-// flush writes the complete blocks, and returns how many blocks it could not write. If a
-// Write ends within a block, flush removes the written part of that block. Only in a
-// regular file can it do so.
+// flush writes the complete blocks, and returns how many blocks it could not write. If
+// a Write ends within a block, and the output is a regular file, flush removes the
+// written part of that block.
 func (b *blocks) flush() (unwritten int, err error) {
 	n, err := b.out.Write(b.buf.Bytes())
 	if err != nil {

@@ -29,7 +29,7 @@ import (
 // DefaultSnapLen is longer than any packet.
 const DefaultSnapLen = 262144
 
-// Options of a capture: which packets, and where they go.
+// Options are the options of a capture: which packets to capture, and where they go.
 type Options struct {
 	Device string // interface to capture on; "": all
 	PID    int    // process whose engines to capture on; 0: all
@@ -88,18 +88,18 @@ type packet struct {
 	missed uint64 // number of packets that were lost since the previous packet
 }
 
-// output writes packets.
+// output is the destination of the selected packets: text, JSON or pcapng.
 type output interface {
 	add(*source, packet) error
 	flush() (unwritten int, err error) // returns the number of packets that could not be written
-	finish([]*source) error            // the last call
+	finish([]*source) error            // ends the output; no other method may be called after it
 }
 
 // ErrEngineGone means that the capture ended because no engine was left, and that at
 // least one engine died. The notes have the reason.
 var ErrEngineGone = errors.New("an engine has gone")
 
-// run is a running capture. It belongs to the goroutine of loop.
+// run is a running capture. Only the goroutine of loop uses it.
 type run struct {
 	Options
 	sources []*source
@@ -123,7 +123,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	r := &run{Options: o, sources: sources, file: o.Out}
-	if o.File != "" && o.File != "-" { // created only after find, so that an existing file stays if find fails
+	if o.File != "" && o.File != "-" { // create the file only after find, so that an existing file stays if find fails
 		if r.file, err = create(o.File); err != nil {
 			closeAll(sources)
 			return err
@@ -155,8 +155,8 @@ func create(name string) (*os.File, error) {
 // grace is how long the last Write at the end of a capture may take.
 const grace = 2 * time.Second
 
-// wait waits for the end of a run. After ctx has ended, it waits only a limited time for
-// an output whose reader does not read.
+// wait waits for the end of a run. After ctx has ended, wait waits at most grace,
+// because the reader of the output may not read.
 func wait(ctx context.Context, done <-chan error) error {
 	select {
 	case err := <-done:

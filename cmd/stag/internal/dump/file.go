@@ -24,7 +24,8 @@ type file struct {
 	snapLen int
 }
 
-// newFile writes the headers for these sources, which get their interface numbers.
+// newFile writes the headers of the file. It gives each source the number of its
+// interface in the file.
 func newFile(out *os.File, sources []*source, snapLen int) (*file, error) {
 	f := &file{blocks: blocks{out: out}, start: time.Now(), snapLen: snapLen}
 	for i, s := range sources {
@@ -63,7 +64,7 @@ func section() pcapgo.NgSectionInfo {
 // block marks that the output ends with a complete block.
 func (f *file) block() error {
 	defer f.end()
-	return f.ng.Flush() // passes the block on to type blocks
+	return f.ng.Flush() // Flush passes the block on to f's output, which is of type blocks
 }
 
 // add writes a packet. Before the first packet of a connection it writes the two packets
@@ -97,7 +98,7 @@ func (f *file) addHandshake(s *source, p packet, st report.Stream, frames [2][]b
 	return nil
 }
 
-// write writes one packet with a comment.
+// write writes one packet. The comment is stored with the packet in the file.
 func (f *file) write(s *source, p packet, comment string) error {
 	queue := uint32(p.Queue)
 	o := pcapgo.NgPacketOptions{

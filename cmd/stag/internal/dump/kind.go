@@ -23,10 +23,11 @@ const (
 	Other        Kind = "other" // a packet that cannot be parsed
 )
 
-// Kinds are all kinds.
+// Kinds has every value of Kind, in the order in which messages list them.
 var Kinds = []Kind{Write, ReadRequest, ReadResponse, Send, Terminate, Ack, Data, ICMP, Other}
 
-// ParseKinds parses a list of kinds.
+// ParseKinds converts names to kinds. It ignores spaces around a name. The error names an
+// unknown name and all possible names.
 func ParseKinds(list []string) (kinds []Kind, err error) {
 	for _, name := range list {
 		k := Kind(strings.TrimSpace(name))

@@ -28,7 +28,7 @@ type Line struct {
 	TCP         *TCP       `json:"tcp,omitempty"`
 	RDMA        *Operation `json:"rdma,omitempty"`
 	TooBig      *TooBig    `json:"too_big,omitempty"`
-	Problem     string     `json:"problem,omitempty"` // why the packet could not be parsed
+	Problem     string     `json:"problem,omitempty"` // the reason why the packet could not be parsed; "" if it was parsed
 
 	v6 bool
 }
@@ -53,7 +53,7 @@ type TooBig struct {
 	Seq         uint32 `json:"seq"`
 }
 
-// reader parses packets. It belongs to one goroutine.
+// reader parses packets. Only one goroutine uses a reader.
 type reader struct {
 	frame []byte
 	pkt   wire.Packet

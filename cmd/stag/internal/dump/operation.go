@@ -42,7 +42,7 @@ type ErrorCode struct {
 // the beginning of an FPDU from its middle.
 func parseOperation(b []byte) (op *Operation, kind Kind, ok bool) {
 	if len(b) > wire.MarkerLen && binary.BigEndian.Uint32(b) == 0 {
-		b = b[wire.MarkerLen:] // skips the Marker before an FPDU
+		b = b[wire.MarkerLen:] // skip the Marker before the FPDU
 	}
 	if len(b) < wire.FPDUHeadLen {
 		return nil, "", false

@@ -23,7 +23,7 @@ func (p *printer) add(_ *source, pk packet) error {
 	return err
 }
 
-// finish has nothing to add.
+// finish does nothing: text and JSON have nothing after the last packet.
 func (p *printer) finish([]*source) error { return nil }
 
 // text returns a line as tcpdump prints it, with the engine's facts in front.

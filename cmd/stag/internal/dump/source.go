@@ -125,7 +125,7 @@ func begin(ctx context.Context, e control.Endpoint, r report.Engine, o Options, 
 
 func closeAll(sources []*source) {
 	for _, s := range sources {
-		s.stream.Close() // the capture of this source is not used any more
+		s.stream.Close() // no other code uses the capture of this source any more
 	}
 }
 

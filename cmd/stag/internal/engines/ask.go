@@ -61,7 +61,7 @@ type Answer struct {
 // Failure is an engine that did not answer, and why.
 type Failure struct {
 	PID, Adapter int
-	Err          error // error text of one line
+	Err          error // the reason, a text of one line
 }
 
 // Asking selects the engines to ask, and the parts of their reports.

@@ -23,7 +23,7 @@ type Options struct {
 	MaxFlows int // most connections of the instance; 0: the present number if the instance exists, else the loader's default
 	Queues   int // number of queues to reserve room for; 0: the present number of the interface
 
-	OrphanWait time.Duration // see loader.Options; 0: the present value if the interface is loaded, else the loader's default
+	OrphanWait time.Duration // how long the program keeps packets of a dead engine (see loader.Options); 0: the present value if the interface is loaded, else the loader's default
 }
 
 // instanceName matches the names that a directory in a BPF file system can have. A dot is
@@ -114,9 +114,9 @@ func (l *Loaded) load(link loader.Link, wanted loader.Options) error {
 	return s.Close()
 }
 
-// directory returns the directory with the pinned objects of an instance. If instance is
-// "", this is link's own instance. directory returns an error if the own instance belongs
-// to another interface, which had link's name when it was loaded.
+// directory returns the directory with the pinned objects of an instance. If instance is "", this is the own instance
+// of link. If another interface had link's name when it was loaded, that interface has the own instance, and
+// directory returns an error.
 func directory(instance string, link loader.Link) (string, error) {
 	if instance != "" {
 		return filepath.Join(loader.Root, instance), nil
@@ -138,7 +138,7 @@ func directory(instance string, link loader.Link) (string, error) {
 	return dir, nil
 }
 
-// ownName returns the name of the instance of one interface. It is unique on the machine.
+// ownName returns the name of the instance of one interface. The name is unique on the machine.
 func ownName(link string, netns uint64) string {
 	return fmt.Sprintf("%s-%d", strings.ReplaceAll(link, ".", "_"), netns)
 }

@@ -20,7 +20,7 @@ type What struct {
 // Result is what Unload did.
 type Result struct {
 	Unloaded []Port   `json:"unloaded"`
-	Cleaned  []string `json:"cleaned"` // what was left by processes and interfaces that are gone
+	Cleaned  []string `json:"cleaned"` // descriptions of what dead processes and removed interfaces had left, and Unload has removed
 }
 
 // Port is an interface that was unloaded.
@@ -29,7 +29,7 @@ type Port struct {
 	Where     string          `json:"where"`     // network namespace of the interface; "" if it is that of the process
 	Instance  string          `json:"instance"`
 	Program   uint32          `json:"program"` // number that the kernel gave the program; 0: there was no program
-	Stale     string          `json:"stale"`   // why no process could use the program; "" if it could be used
+	Stale     string          `json:"stale"`   // the reason why no process could use the program; "" if a process could use it
 	Lost      []Lost          `json:"lost"`    // flows that running processes have lost
 	Left      int             `json:"left"`    // number of flows of dead processes
 	Settings  []loader.Change `json:"settings"`

@@ -38,8 +38,9 @@ func Write(root *cobra.Command, dir string, v version.Info) error {
 	return nil
 }
 
-// month returns the time of the commit that v was built from. If the build does not know
-// it, the time is SOURCE_DATE_EPOCH (reproducible-builds.org), or else now.
+// month returns the time of the commit that v was built from. If v has no such time,
+// month returns SOURCE_DATE_EPOCH (reproducible-builds.org). If that is not set, month
+// returns the present time.
 func month(v version.Info) (time.Time, error) {
 	if v.Time != "" {
 		at, err := time.Parse(time.RFC3339, v.Time)
@@ -112,7 +113,7 @@ func page(cmd *cobra.Command, at time.Time, v version.Info) string {
 	return b.String()
 }
 
-// exits is the same section for all commands.
+// exits is the section EXIT STATUS, which is the same for all commands.
 const exits = `.SH EXIT STATUS
 .TP
 \fB0\fP

@@ -2,7 +2,8 @@ package man
 
 import "github.com/spf13/cobra"
 
-// values has the placeholder for the value of a flag whose type does not say it.
+// values has the placeholder for the value of a flag, by the name of the flag. It has
+// the flags whose type does not determine the placeholder.
 var values = map[string]string{
 	"interface": "IFACE", "ib-dev": "IFACE", "port-if": "IFACE", "instance": "NAME", "tune": "MODE", "write": "FILE",
 	"flow": "ID", "kind": "KIND[,KIND]...", "listen": "ADDRESS:PORT", "address": "HOST", "out_json_file": "FILE",
@@ -29,7 +30,7 @@ var files = map[string]string{
 // about has the parts of a page that the text of --help does not have.
 type about struct {
 	environment, files []string
-	related            []string // a page of stag has no section here, as in "load"; another page has, as in "ss(8)"
+	related            []string // related pages: a page of stag without its section, as in "load", and any other page with its section, as in "ss(8)"
 }
 
 var (

@@ -81,7 +81,7 @@ func synopsis(cmd *cobra.Command) string {
 	return strings.Join(append(words, `[\fIOPTION\fP]...`), " ")
 }
 
-// commands adds a list of commands.
+// commands adds an entry for each command of list.
 func (b *roff) commands(list []*cobra.Command) {
 	if len(list) == 0 {
 		return

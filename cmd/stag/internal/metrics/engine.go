@@ -9,15 +9,16 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// Kinds of objects that have a series even while no such object exists.
+// These are the states and kinds of objects. Every state has a series even while no
+// object has this state.
 var (
 	qpStates   = []string{"Idle", "RTS", "Closing", "Terminate", "Error"}
-	mrKinds    = []string{"region", "window", "iscsi"} // regions always have a series; the other kinds only if there are any
+	mrKinds    = []string{"region", "window", "iscsi"} // the kind "region" always has a series; every other kind has a series only if there are such objects
 	flowStates = []string{"park", "live", "orphan"}
 )
 
-// States of a port, with the numbers of InfiniBand. A port that is down is also
-// disabled, as for other iWARP devices.
+// portStates has the numbers that InfiniBand gives to the states of a port. A port that
+// is down is also disabled, as for other iWARP devices.
 var portStates = map[string]struct{ logical, physical float64 }{
 	"PORT_ACTIVE": {4, 5},
 	"PORT_DOWN":   {1, 3},

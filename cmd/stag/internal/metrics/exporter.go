@@ -18,7 +18,7 @@ import (
 	"github.com/stag-rdma/stag/offload/control"
 )
 
-// Options of an Exporter.
+// Options say which series an Exporter exports.
 type Options struct {
 	PerQP    bool         // also export series of every queue pair
 	AllUsers bool         // also ask engines of other users
@@ -35,7 +35,7 @@ type Exporter struct {
 	programs map[control.Endpoint]string
 }
 
-// New makes an exporter.
+// New returns an Exporter. The error is that of version.Read.
 func New(o Options) (*Exporter, error) {
 	v, err := version.Read()
 	if err != nil {
@@ -150,8 +150,8 @@ func (x *Exporter) answered(s sheet, a answer, program string) {
 	}
 }
 
-// expected reports whether err is not counted as a failure: there are no pinned objects,
-// or this user may not read them. `stag metrics` has told the user so when it started.
+// expected reports whether err is no failure: there are no pinned objects, or this user
+// may not read them. `stag metrics` has told the user about this error when it started.
 func expected(err error) bool {
 	return errors.Is(err, loader.ErrNoBPFFS) || errors.Is(err, loader.ErrPermission) && os.Geteuid() != 0
 }

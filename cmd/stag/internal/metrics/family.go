@@ -34,7 +34,8 @@ var (
 	counted = map[string][]*Family{}
 )
 
-// Labels of families, by what a series belongs to.
+// These are the labels of families. A name such as ofQueue says what a series of the
+// family belongs to.
 var (
 	ofEngine  = []string{"program", "pid", "uid", "adapter"}
 	ofDevice  = append([]string{"device"}, ofEngine...)
@@ -72,7 +73,8 @@ func qpCounter(name, help string, from ...string) *Family {
 	return f
 }
 
-// define adds a family to the lists. The initialization of its variable calls it.
+// define adds a family to the lists. The initialization of the family's variable calls
+// define.
 func define(f *Family) *Family {
 	f.desc = prometheus.NewDesc(f.Name, f.Help, f.Labels, nil)
 	families = append(families, f)

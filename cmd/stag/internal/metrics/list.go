@@ -1,6 +1,6 @@
 package metrics
 
-// The exporter, and its scrapes.
+// These families are about the exporter and its scrapes.
 var (
 	buildInfo   = gauge("build_info", "Version of the stag that exports these metrics; always 1.", "version", "revision", "goversion")
 	scrapeTime  = gauge("scrape_duration_seconds", "Time that the scrape took to ask all engines and to read the pinned programs.")
@@ -8,7 +8,7 @@ var (
 		"permission: the engine belongs to another user; schema: the engine has another version of stag; pins: the pinned programs could not be read; other: see the log of -v.", []string{"reason"})
 )
 
-// Engines.
+// These families are about engines.
 var (
 	engineUp    = gauge("engine_up", "1 if the engine answered, 0 if its process exists and it did not answer.", ofEngine...)
 	engineInfo  = gauge("engine_info", "Cookie of the network namespace in which the engine was opened; always 1.", and(ofEngine, "netns")...)
@@ -28,7 +28,7 @@ var (
 	other       = counter("other", "Counters of an engine that is newer than this exporter, by layer and name.", and(ofDevice, "layer", "name"))
 )
 
-// Ports, with the names and labels of node_infiniband_*.
+// These families are about ports. They have the names and labels of node_infiniband_*.
 var (
 	info          = gauge("device_info", "Facts about the device, as labels; always 1.", and(ofDevice, "driver", "xdp", "zero_copy", "mac", "loaded_as", "netns")...)
 	stateID       = gauge("state_id", "State of the port, with the numbers of InfiniBand (1: down, 4: active).", ofPort...)
@@ -48,8 +48,9 @@ var (
 	_ = counter("port_errors_received", "Packets with a wrong checksum or an invalid header.", ofPort, damaged...)
 )
 
-// The operations of all queue pairs of a device since its engine started, including
-// closed ones. The kernel port has them too.
+// These families count the operations of all queue pairs of a device since its engine
+// started. They include queue pairs that are closed. The kernel port has these families
+// too.
 var (
 	_ = counter("rdma_fpdus_received", "Segments of messages received, each in one FPDU.", ofDevice, "rdmap.fpdus_in")
 	_ = counter("rdma_fpdus_transmitted", "Segments of messages sent, each in one FPDU.", ofDevice, "rdmap.fpdus_out")
@@ -73,7 +74,8 @@ var (
 	_ = most("rdma_outstanding_reads_transmitted_peak", "Largest number of RDMA Reads of a queue pair that were outstanding at a time, since the engine started.", "rdmap.most_reads_out")
 )
 
-// The XDP program of an interface, independent of the engine that uses it.
+// These families are about the XDP program of an interface. They do not depend on the
+// engine that uses the program.
 var (
 	steered    = counter("steer_packets", "Packets of the interface, by the decision of the steering program; each packet counts once.", and(ofProgram, "reason"))
 	flows      = gauge("flows", "Entries of the program's flow table, by state.", and(ofProgram, "state")...)
@@ -83,13 +85,13 @@ var (
 		and(ofProgram, "loaded_as", "program_id", "state")...)
 )
 
-// Packets that stag did not use.
+// drops counts packets that stag did not use.
 var drops = counter("drops", "Packets, or parts of them, that the engines received and did not use, by layer and reason (see docs/counters.md). All drops of the layers wire and tcp are included.",
 	and(ofDevice, "layer", "reason"), "engine.no_flow", "engine.park_full", "engine.pass_full", "engine.no_owner")
 
 var _ = counter("stray_segments", "Segments of taken-over connections that bypassed the steering program, reached the kernel, and were dropped there.", ofDevice, "placeholder.strays")
 
-// The engine of each queue.
+// These families are about the engine of each queue.
 var (
 	queueFlows  = gauge("queue_flows", "Connections of the queue's engine.", ofQueue...)
 	queueAsleep = gauge("queue_asleep", "1 if the engine sleeps in poll(2), 0 if it works or spins.", ofQueue...)
@@ -108,7 +110,8 @@ var (
 	_ = counter("engine_flush_errors", "Times that the link accepted no frame.", ofQueue, "engine.flush_errors")
 )
 
-// TCP, of all connections since the engine started, including ended ones.
+// These families sum over all TCP connections since the engine started, including ended
+// ones.
 var (
 	_ = counter("tcp_segments_received", "Segments received.", ofDevice, "tcp.segs_in")
 	_ = counter("tcp_segments_transmitted", "Segments sent, with retransmissions.", ofDevice, "tcp.segs_out")
@@ -142,7 +145,8 @@ var (
 	_ = counter("tcp_congestion_window_cuts_by_marks", "Reductions of a congestion window because of ECN marks.", ofDevice, "tcp.ecn_cuts")
 )
 
-// The AF_XDP socket of each queue. The kernel counts the last six (XDP_STATISTICS).
+// These families are about the AF_XDP socket of each queue. The kernel counts the last
+// six (XDP_STATISTICS).
 var (
 	_ = counter("xsk_received_frames", "Frames received.", ofQueue, "xsk.rx")
 	_ = counter("xsk_received_bad_descriptors", "Descriptors from the kernel whose packet is not in a chunk that the kernel owned.", ofQueue, "xsk.rx_bad")

@@ -6,7 +6,7 @@ import (
 	"github.com/stag-rdma/stag/offload/report"
 )
 
-// Queue pairs, with --per-qp.
+// These families are about single queue pairs. They are exported only with --per-qp.
 var (
 	qpInfo = qpGauge("info", "Device and addresses of the queue pair's connection, as labels; empty while there is no connection; always 1.", "device", "local", "remote")
 

@@ -19,7 +19,7 @@ import (
 type found struct {
 	answers []answer
 	pins    []loader.Instance
-	err     error // why pinned objects could not be read
+	err     error // the reason why pinned objects could not be read
 }
 
 // answer is the report of one engine, or the error for that engine.
@@ -71,9 +71,10 @@ func (a answer) labels(program string) labels {
 	return labels{"program": program, "pid": strconv.Itoa(a.at.PID), "uid": strconv.Itoa(a.at.UID), "adapter": strconv.Itoa(a.at.Adapter)}
 }
 
-// tellsOf reports whether to believe the engine's report of the steering program of port
-// d, because the series of the program belong to the interface. Engines of root and of
-// this user are believed, and every engine that has claimed a queue of the port.
+// tellsOf reports whether to believe what an engine reports about the steering program
+// of port d. The series of a program belong to the interface, so not every engine is
+// believed. tellsOf believes engines of root and of this user, and every engine that
+// has claimed a queue of the port.
 func (a answer) tellsOf(d report.Device) bool {
 	return a.at.UID == 0 || a.at.UID == os.Geteuid() || d.Ifindex != 0 && loader.Claimed(a.engine.Netns, d.Ifindex, a.at.PID, a.at.UID)
 }

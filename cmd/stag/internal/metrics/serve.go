@@ -17,7 +17,7 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/internal/engines"
 )
 
-// Path is the path of the metrics.
+// Path is the HTTP path at which Serve answers scrapes.
 const Path = "/metrics"
 
 // atOnce is the largest number of scrapes at the same time. Each scrape asks every engine,
@@ -40,7 +40,8 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 	return nil, fmt.Errorf("listen at %s: %w", address, err)
 }
 
-// Serve answers scrapes at l until ctx ends, and then completes those that have started.
+// Serve answers scrapes at l until ctx ends. Then it completes the scrapes that have
+// started, and returns.
 func (x *Exporter) Serve(ctx context.Context, l net.Listener) error {
 	server := http.Server{
 		Handler:           x.handler(),
@@ -85,8 +86,9 @@ func (x *Exporter) handler() http.Handler {
 	return mux
 }
 
-// patience returns how long engines may take to answer a scrape. It is shorter than the
-// timeout of Prometheus, so that one silent engine does not cost the answers of the others.
+// patience returns how long engines may take to answer a scrape. This time is shorter
+// than the timeout of Prometheus, so that one silent engine does not cost the answers
+// of the other engines.
 func patience(r *http.Request) time.Duration {
 	seconds, err := strconv.ParseFloat(r.Header.Get("X-Prometheus-Scrape-Timeout-Seconds"), 64)
 	if err != nil || !(seconds > 0 && seconds < 3600) {

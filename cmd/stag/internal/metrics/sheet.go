@@ -21,9 +21,9 @@ func (l labels) and(pairs ...string) labels {
 	return more
 }
 
-// sheet has the series of one scrape. Values of the same series are summed. This adds up
-// the queues of a device. It also keeps an engine that reports something twice from
-// spoiling the whole scrape.
+// sheet has the series of one scrape. Values of the same series are summed. The queues
+// of a device are added up in this way. An engine that reports a series twice therefore
+// does not spoil the whole scrape.
 type sheet map[*Family]map[string]*series
 
 type series struct {
@@ -33,7 +33,7 @@ type series struct {
 
 func (s sheet) add(f *Family, v float64, l labels) { s.at(f, l).value += v }
 
-// set sets the value of a series. The value stays the same if it is reported twice.
+// set sets the value of a series. A value that is reported twice is not added up.
 func (s sheet) set(f *Family, v float64, l labels) { s.at(f, l).value = v }
 
 func (s sheet) at(f *Family, l labels) *series {

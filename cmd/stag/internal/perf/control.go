@@ -12,8 +12,8 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// control is the connection over which the two ends of a test with perftest exchange parameters. Messages alternate,
-// so at most one is outstanding. Only one goroutine at a time uses it.
+// control is the connection over which the two ends of a test with perftest exchange parameters. The ends send
+// messages in turn, so at most one message is outstanding. Only one goroutine at a time uses a control.
 type control struct {
 	cq    *rdma.CQ
 	qp    *rdma.QP
@@ -50,8 +50,8 @@ func (c *control) say(b []byte) error {
 	return err
 }
 
-// hear waits for the peer's next message. It posts the receive for the following message before it returns, because
-// the peer may send that message as soon as it gets an answer.
+// hear waits for the peer's next message. Before it returns, it posts the receive for the following message, because
+// the peer may send that message as soon as this end has answered.
 func (c *control) hear(ctx context.Context) ([]byte, error) {
 	if err := c.overhear(ctx); err != nil {
 		return nil, err
@@ -95,8 +95,8 @@ func (c *control) failed(ctx context.Context) error {
 	return errLeft
 }
 
-// dial tries this often to open a data connection, with this pause between two attempts. The server starts to listen
-// only a moment after it has told the client to connect.
+// dials is how often dial tries to open a data connection, and dialAgain is the pause between two attempts. More than
+// one attempt is needed, because the server starts to listen only a moment after it has told the client to connect.
 const (
 	dials     = 50
 	dialAgain = 100 * time.Millisecond

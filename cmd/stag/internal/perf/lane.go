@@ -22,7 +22,7 @@ type lane struct {
 
 	again []rdma.RecvWR       // used receives that must be posted again
 	wrs   []rdma.SendWR       // requests of one PostSend, kept to avoid allocations
-	got   [64]rdma.Completion // completions of one Poll; in the struct, because talk gets pointers to them
+	got   [64]rdma.Completion // completions of one Poll; a field, because a local variable would be allocated: talk gets pointers to it
 	progress
 }
 
@@ -42,9 +42,9 @@ type target struct {
 type progress struct {
 	size      int    // size of a message in octets
 	posted    uint64 // number of this end's messages that were posted
-	signaled  uint64 // of posted, the messages up to the last signaled one
-	completed uint64 // of posted, the messages that have completed
-	inside    uint64 // of completed, the messages between the margins
+	signaled  uint64 // number of this end's messages up to the last signaled one
+	completed uint64 // number of this end's messages that have completed
+	inside    uint64 // number of this end's messages that completed between the margins
 	received  uint64 // number of the peer's messages that have arrived, as far as this end knows
 	begun     time.Time
 }
@@ -136,9 +136,9 @@ func (l *lane) sleep(ctx context.Context, limit time.Duration) error {
 	return nil
 }
 
-// polling is how long poll polls for a completion and makes progress on the connection. Wait then polls for the same
-// time before it sleeps. The time is about the cost of one sleep and wake-up. Longer polling would take the processor
-// from other threads on machines with few processors.
+// polling is how long poll looks for a completion, which also lets the connection make progress. If there is none,
+// the caller calls Wait, which polls for the same time before it sleeps. The time is about the cost of one sleep and
+// wake-up. Longer polling would take the processor from other threads on machines with few processors.
 const polling = 20 * time.Microsecond
 
 // poll polls for completions. With Events it returns 0 at once, so that the caller calls Wait.

@@ -40,9 +40,9 @@ func (s *runner) add(x *samples, m *meter, begin, now time.Time) error {
 
 // exchange describes how single messages go back and forth.
 type exchange struct {
-	ping    func() error  // sends a message
+	ping    func() error  // the function that sends a message
 	answers bool          // a call ends when the peer's message has arrived, not when the own message has completed
-	over    func() bool   // reports whether the server's part of the round is over
+	over    func() bool   // the function that reports whether the server's part of the round is over
 	limit   time.Duration // longest time to wait before the next look, as in talk.turn
 }
 
@@ -66,7 +66,8 @@ func (l *lane) call(ctx context.Context, times *samples, m *meter, x exchange) e
 	return nil
 }
 
-// answer sends one message for each that arrives. It measures from its own message to the client's next one.
+// answer sends one message for each message that arrives. It measures the time from its own message to the client's
+// next one.
 func (l *lane) answer(ctx context.Context, times *samples, m *meter, x exchange) error {
 	var begin time.Time
 	for !x.over() {

@@ -2,8 +2,8 @@ package perf
 
 import "fmt"
 
-// cached is the size of a QP's message memory. As in perftest, messages use this memory in turn, and it fits into a
-// cache. With Verify each outstanding message has memory of its own instead.
+// cached is the size of a QP's message memory. As in perftest, messages use this memory in turn, and the memory fits
+// into a cache. With Verify each outstanding message has memory of its own instead.
 const cached = 256 << 10 // in octets
 
 // maxMemory is the most memory that a run may use, in octets.

@@ -12,7 +12,7 @@ import (
 // of messages that were both posted and completed in between, divided by the time in between. The peak is the highest
 // such rate. The time between two completions would say nothing, because completions come in bunches.
 type meter struct {
-	// Not changed after newMeter.
+	// These fields do not change after newMeter.
 	clock    func() time.Time
 	begun    time.Time
 	from, to time.Time // interval between the margins; zero: all messages are measured
@@ -23,9 +23,9 @@ type meter struct {
 
 	mu       sync.Mutex
 	total    uint64    // number of messages that have completed
-	inside   uint64    // of total, the messages between the margins
-	last     time.Time // time at which the last message of inside completed
-	until    uint64    // value of total at the time last
+	inside   uint64    // number of messages that completed between the margins
+	last     time.Time // time at which the last of these messages completed
+	until    uint64    // value of total at that time
 	finished time.Time
 
 	marks   []mark  // marks of posts, the oldest first

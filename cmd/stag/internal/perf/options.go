@@ -8,7 +8,7 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// Upper limits of options.
+// These are the upper limits of options.
 const (
 	maxQPs        = 1024
 	maxDepth      = 4096

@@ -19,7 +19,7 @@ import (
 // Test is the name of a test, as in perftest.
 type Test string
 
-// The tests. A bandwidth test has many messages outstanding at a time, a latency test has one.
+// These are the tests. A bandwidth test has many messages outstanding at a time, a latency test has one.
 const (
 	WriteBW  Test = "write_bw"
 	ReadBW   Test = "read_bw"
@@ -29,10 +29,10 @@ const (
 	SendLat  Test = "send_lat"
 )
 
-// Tests are all tests.
+// Tests has every value of Test.
 var Tests = []Test{WriteBW, ReadBW, SendBW, WriteLat, ReadLat, SendLat}
 
-// MaxSize is the largest message in octets; LastSize is the last size of -a.
+// MaxSize is the size of the largest message, and LastSize is the last size of -a, in octets.
 const (
 	MaxSize  = 1 << 30
 	LastSize = 1 << 23
@@ -57,7 +57,7 @@ type Options struct {
 	Test       Test
 	Address    string // address of the server without the port; "": be the server
 	Port       uint16
-	Link       string // the interface to use
+	Link       string // name of the interface to use
 	KernelPort bool   // use the kernel's TCP instead of Link
 	Generic    bool   // use Link in generic mode
 
@@ -105,14 +105,14 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 	s.result.Info = o.info()
 	err = s.run(whole)
 	if ctx.Err() != nil && !(o.Endless && err == nil) {
-		err = ErrInterrupted // replaces the errors that the interrupt has caused
+		err = ErrInterrupted // this error replaces the errors that the interrupt has caused
 		s.result.Interrupted = true
 	}
 	return s.result, err
 }
 
-// patient returns the context for waits. At the client it ends grace after ctx, so that an interrupted client can
-// complete its current size and print the result. At the server it ends with ctx.
+// patient returns the context for waits. At the client this context ends when grace has passed after the end of ctx,
+// so that an interrupted client can complete its current size and print the result. At the server it ends with ctx.
 func (o Options) patient(ctx context.Context) (context.Context, context.CancelFunc) {
 	if o.Address == "" {
 		return context.WithCancel(ctx)
@@ -156,9 +156,9 @@ type peer interface {
 }
 
 func (s *runner) run(ctx context.Context) (err error) {
-	// A latency test uses inline progress: a message takes 3 us instead of 50 us. A bandwidth test uses an engine beside
-	// the posting goroutines: it moves a few percent more, and processes arrivals in bunches, as the end that counts
-	// messages expects.
+	// A latency test uses inline progress: a message takes 3 us instead of 50 us. A bandwidth test uses an engine
+	// beside the posting goroutines. The engine moves a few percent more. It also processes arrivals in bunches,
+	// which the end that counts messages expects.
 	cfg := rdma.Config{KernelPort: s.KernelPort, RegionHeap: s.heap(), Log: s.Log, Progress: rdma.ProgressEngine}
 	if s.Test.Latency() {
 		cfg.Progress = rdma.ProgressInline
@@ -266,7 +266,7 @@ func (s *runner) each(do func(*lane) error) error {
 	for _, l := range s.lanes {
 		go func() {
 			err := do(l)
-			ends <- l.named(err) // sent before the abort, because the abort makes the other lanes fail too
+			ends <- l.named(err) // send this error before the abort, because the abort makes the other lanes fail too
 			if err != nil {
 				s.abort()
 			}

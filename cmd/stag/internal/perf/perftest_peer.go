@@ -26,11 +26,11 @@ type perftestPeer struct {
 
 	asked atomic.Bool // the client has reported that it is done with the size
 
-	// All QPs share one PD and the regions, because the server learns only from the order of the connections which
-	// connection belongs to which QP.
+	// All QPs share one PD and the regions, because the server cannot tell from a connection alone to which QP it
+	// belongs. Only the order of the connections tells.
 	out     *rdma.MR // memory that messages are sent from, or read into: a part for each QP
 	in      *rdma.MR // memory in which messages arrive, or which the peer reads: a part for each QP
-	credits *rdma.MR // for send_bw: number of this end's Sends that the peer has received, creditLen octets for each QP
+	credits *rdma.MR // memory into which the peer writes how many of this end's Sends it has received, for send_bw: creditLen octets for each QP
 	strands []*strand
 }
 
@@ -46,7 +46,8 @@ const (
 )
 
 // why returns the cause of err. If err is only about the control connection, why returns the error that ended a QP's
-// connection, because the peer closes the control connection after such an error. Otherwise it returns err.
+// connection, because the peer closes the control connection after such an error. In every other case why returns
+// err.
 func (p *perftestPeer) why(err error) error {
 	if !errors.Is(err, errLeft) || p.run.aborted.Load() || p.run.interrupted() {
 		return err
@@ -208,7 +209,7 @@ func (p *perftestPeer) swap(ctx context.Context, mine []byte) (theirs []byte, er
 	if err := p.control.say(mine); err != nil {
 		return nil, err
 	}
-	// In a test by time, the server may answer later by that time.
+	// In a test with a duration, the server's answer may take longer by that duration.
 	ctx, cancel := context.WithTimeoutCause(ctx, stalled+p.run.Duration, errMute)
 	defer cancel()
 	return p.control.hear(ctx)
@@ -261,5 +262,5 @@ func (p *perftestPeer) part(ctx context.Context) {
 	_ = p.control.qp.Disconnect(ctx)
 }
 
-// stalled is how long the peer may be silent in the middle of a test. It is the same in perftest.
+// stalled is how long the peer may be silent in the middle of a test. perftest has the same limit.
 const stalled = time.Minute

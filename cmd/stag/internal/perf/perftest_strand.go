@@ -25,9 +25,9 @@ type strandRound struct {
 	places    uint64    // number of messages in memory
 	granted   uint64    // number of this end's Sends that the peer has reported as arrived
 	credited  uint64    // number of the peer's Sends that this end has reported to the peer
-	crediting bool      // the Write of a report has not completed
-	idle      bool      // nothing has arrived for a while
-	heard     time.Time // when something last arrived
+	crediting bool      // true until the Write of a report has completed
+	idle      bool      // true if nothing has arrived for a while
+	heard     time.Time // time at which something last arrived
 }
 
 // creditID is the ID of the work request that reports to the peer how many of its Sends have arrived.
@@ -122,8 +122,8 @@ func (x *strand) params() (p rdma.ConnParams) {
 	if x.l.run.Test.op() == rdma.WRRead {
 		p.IRD, p.ORD = mostReads, mostReads
 	}
-	// The client of write_lat waits for the server's first Write. The server sends that Write only after the client has
-	// sent a message on the control connection when it was connected.
+	// In write_lat the server sends its first Write without waiting for a message on this connection, because the
+	// client waits for that Write. The server knows from the control connection that the client is connected.
 	p.Eager = x.l.run.Test == WriteLat
 	return p
 }
@@ -237,9 +237,10 @@ func (x *strand) failed(ctx context.Context, _ *rdma.Completion) error {
 	return errLeft
 }
 
-// credit writes the number of the peer's Sends that have arrived into the peer's memory. It does so after a third of
-// the receives, as perftest does. It also does so when no Sends arrive any more, because the peer may have fewer
-// receives. It does not report the last Sends, because the peer does not wait for that report.
+// credit writes into the peer's memory how many of the peer's Sends have arrived. It writes when Sends have used a
+// third of the receives since the last report, as perftest does. It also writes when no Sends arrive any more,
+// because the peer may have fewer receives. It does not report the last Sends, because the peer does not wait for
+// that report.
 func (x *strand) credit() error {
 	run, received := x.l.run, x.l.received
 	due := received - x.credited

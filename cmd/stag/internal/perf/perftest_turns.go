@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// The longest sleeps of a strand while nothing completes. They end when it looks for a report that the peer wrote
-// without a completion, when it reports to a peer from which nothing arrives any more, and when it checks that the peer
-// still exists.
+// These are the longest sleeps of a strand while nothing completes. After creditWait the strand looks for a report
+// that the peer wrote without a completion. After idleWait it reports to a peer from which nothing arrives any more.
+// After longWait it checks that the peer still exists.
 const (
 	creditWait = 200 * time.Microsecond
 	idleWait   = 10 * time.Millisecond

@@ -28,10 +28,10 @@ type Info struct {
 	QPs       int     `json:"qps"`
 	TxDepth   int     `json:"tx_depth"`
 	RxDepth   int     `json:"rx_depth,omitempty"`          // number of receives, in tests of Sends
-	List      int     `json:"post_list,omitempty"`         // messages for each call, in bandwidth tests
-	Moderated int     `json:"cq_moderation,omitempty"`     // messages for each completion of the smallest size, in bandwidth tests
+	List      int     `json:"post_list,omitempty"`         // number of messages for each call, in bandwidth tests
+	Moderated int     `json:"cq_moderation,omitempty"`     // number of messages that share one completion at the smallest size, in bandwidth tests
 	Reads     int     `json:"outstanding_reads,omitempty"` // most outstanding Reads, in tests of Reads
-	Inline    int     `json:"max_inline_data"`             // in octets
+	Inline    int     `json:"max_inline_data"`             // size in octets up to which messages are posted inline
 	Events    bool    `json:"events"`                      // the test slept until there were completions
 	Seconds   float64 `json:"duration,omitempty"`          // time for each size
 	Margin    float64 `json:"margin,omitempty"`            // seconds at each end of the duration that were not measured
@@ -51,17 +51,17 @@ type Ends struct {
 
 // Bandwidth is the result for messages of one size, of both directions together.
 type Bandwidth struct {
-	Size       int     `json:"MsgSize"`      // in octets
+	Size       int     `json:"MsgSize"`      // size of a message in octets
 	Iterations uint64  `json:"n_iterations"` // number of messages
 	Seconds    float64 `json:"seconds"`
 	PeakGbps   float64 `json:"BW_peak_gbps,omitempty"` // highest rate from a post to a completion; 0: not computed
 	Gbps       float64 `json:"BW_average_gbps"`
-	Mpps       float64 `json:"MsgRate"` // in millions of messages a second
+	Mpps       float64 `json:"MsgRate"` // rate in millions of messages a second
 }
 
 // Last has the names and units of perftest's text.
 type Last struct {
-	Size       int     `json:"MsgSize"` // in octets
+	Size       int     `json:"MsgSize"` // size of a message in octets
 	Iterations uint64  `json:"n_iterations"`
 	Peak       float64 `json:"BW_peak,omitempty"`
 	Average    float64 `json:"BW_average,omitempty"`
@@ -78,7 +78,7 @@ type Last struct {
 
 // Latency is the result for messages of one size, in microseconds.
 type Latency struct {
-	Size       int     `json:"MsgSize"` // in octets
+	Size       int     `json:"MsgSize"` // size of a message in octets
 	Iterations uint64  `json:"n_iterations"`
 	Min        float64 `json:"t_min"`
 	Max        float64 `json:"t_max"`
@@ -148,7 +148,7 @@ type found struct {
 // server that sends no messages reports what the client measured. The peak is 0 if one end did not compute a peak.
 func (s *runner) bandwidth(m *meter, size int, theirs found) (b Bandwidth) {
 	b.Size = size
-	rate := 0.0 // in messages a second
+	rate := 0.0 // rate of both directions, in messages a second
 	if n, took := m.measured(m.inside, m.total, m.finished); n > 0 {
 		b.Iterations = n
 		b.Seconds = took.Seconds()

@@ -61,8 +61,8 @@ func (s *runner) timed(x *samples, size int, err error, cut bool) error {
 	return s.nothing(size)
 }
 
-// nothing returns the error of a round in which no message was measured. It returns nil if either end has cut the round
-// short, and if there is no margin.
+// nothing returns the error of a round in which no message was measured. It returns nil if there is no margin, or if
+// either end has cut the round short.
 func (s *runner) nothing(size int) error {
 	if s.Margin == 0 || s.interrupted() || s.peer.cut() {
 		return nil

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// show prints the progress of a round every second, on a terminal only. stop erases it and may be called twice.
+// show prints the progress of a round every second, on a terminal only. stop erases the progress line, and may be
+// called twice.
 func (s *runner) show(m *meter, size int) (stop func()) {
 	if s.Progress == nil || !s.drives() {
 		return func() {}

@@ -86,7 +86,7 @@ func refusal(no *rdma.RejectedError, mine terms) error {
 }
 
 // accept waits for the connection of the client's next QP. If accept refuses the client, the server ends, because the
-// user has started it for this test only.
+// user has started the server for this test only.
 func (n *notes) accept(ctx context.Context, listener *rdma.Listener) error {
 	r, err := listener.Accept(ctx)
 	if err != nil {

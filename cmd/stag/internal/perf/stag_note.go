@@ -33,10 +33,10 @@ type kind uint32
 
 const (
 	ready   kind = iota + 1 // this end is ready for the round
-	credit                  // count messages have arrived
-	last                    // the sender of the note has sent count messages, the last of the round
+	credit                  // messages have arrived; count is their number
+	last                    // the sender of the note has sent its last message of the round; count is the number of its messages
 	whole                   // the answer to last: all messages have arrived
-	done                    // the sender of the note has sent count messages, the last of the round, and all have arrived
+	done                    // as for last; in addition, all these messages have arrived
 	goodbye                 // no round follows; count is 1 after an interrupt
 	differs                 // the sender of the note has found wrong octets; the test ends
 )
@@ -75,7 +75,7 @@ func parseNote(b []byte) note {
 // share returns the number of Sends after which the receiver sends a credit.
 func (o Options) share() uint64 { return uint64(max(o.rxDepth()/4, 1)) }
 
-// tell sends a note.
+// tell writes x into the next place of the peer's inbox, and then announces it by a solicited Send.
 func (n *notes) tell(x note) error {
 	place := n.told % notesAtOnce * noteLen
 	n.told++
@@ -86,7 +86,7 @@ func (n *notes) tell(x note) error {
 	return err
 }
 
-// note handles the next note of the peer.
+// note reads the next note from the inbox, and does what its kind asks for.
 func (n *notes) note() error {
 	place := n.noted % notesAtOnce * noteLen
 	n.noted++

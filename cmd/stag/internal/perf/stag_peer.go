@@ -59,7 +59,7 @@ func (p *stagPeer) makeLanes() error {
 // make makes the QP, the regions and the receives of a lane. The adapter's Close closes them.
 func (n *notes) make() error {
 	o := n.l.run.Options
-	// A message may need a Write and a Send, and a note always does.
+	// A message may need both a Write and a Send. A note always needs both.
 	sends := 2*o.txDepth() + 4*notesAtOnce
 	ep, err := n.l.run.adapter.CreateEndpoint(rdma.EndpointConfig{
 		OneCQ: true, Size: notesAtOnce * noteLen, Access: rdma.LocalWrite | rdma.RemoteWrite,

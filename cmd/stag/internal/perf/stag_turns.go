@@ -38,7 +38,8 @@ func (n *notes) news()        {}
 // quiet does nothing. It is called if a wait without a limit has ended and another goroutine has taken the completion.
 func (n *notes) quiet(context.Context) error { return nil }
 
-// failed returns why c failed. The error of the connection says more than the status.
+// failed returns an error with the operation and the status of c, and with the error of the connection, which says
+// more than the status.
 func (n *notes) failed(ctx context.Context, c *rdma.Completion) error {
 	if c.Status == rdma.Flushed && c.Op == rdma.WCRecv && n.bye {
 		return nil // the peer has already begun to close the connection
@@ -53,7 +54,7 @@ func (n *notes) failed(ctx context.Context, c *rdma.Completion) error {
 	return errors.New("the peer has ended the test: look at its output")
 }
 
-// measured returns the number of this end's messages. The peer reports its own.
+// measured returns the number of this end's messages. The peer reports the number of its own messages.
 func (n *notes) measured() uint64 { return n.l.completed }
 
 // turn posts messages, as many as fit, and sends the notes that are due. over reports that the round is over at both ends.

@@ -8,8 +8,8 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// offset returns where message i begins in the memory that it is sent from. For Writes and Reads it is also where
-// message i begins in the memory that it arrives in.
+// offset returns where message i begins in the memory of its sender. For Writes and Reads, message i begins at the
+// same offset in the memory of its receiver.
 func (n *notes) offset(i uint64) int { return int(i%uint64(n.l.run.slots(n.l.size))) * n.l.size }
 
 // place returns where message i begins in the pattern. The data for Reads does not change during a round.
@@ -67,7 +67,7 @@ func (n *notes) compare(before uint64) error {
 	return nil
 }
 
-// checkWritten compares the messages that the peer's last Writes left. Earlier ones have been overwritten, and no
+// checkWritten compares the messages that the peer's last Writes left. Earlier messages have been overwritten, and no
 // completion reported them.
 func (n *notes) checkWritten(count uint64) error {
 	if n.l.run.Test != WriteBW {
@@ -81,7 +81,8 @@ func (n *notes) checkWritten(count uint64) error {
 	return nil
 }
 
-// verify compares the octets of the peer's message i, which begin at offset at. If they are wrong, it tells the peer.
+// verify compares the octets of the peer's message i, which begin at offset at. If they are wrong, verify tells the
+// peer.
 func (n *notes) verify(i uint64, at int) error {
 	if !n.l.run.Verify {
 		return nil

@@ -160,7 +160,7 @@ func ParseDest(b []byte, v Version) (Dest, error) {
 type Report struct {
 	Size       uint64  // size of a message in octets
 	Iterations uint64  // number of messages
-	Peak       float64 // highest bandwidth in MiB or Gb a second; the options of that end set the unit
+	Peak       float64 // highest bandwidth, in MiB or Gb a second: the options of the end that measured set the unit
 	Average    float64 // average bandwidth, in the unit of Peak
 	Mpps       float64 // message rate in millions of messages a second
 }

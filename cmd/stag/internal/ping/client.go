@@ -13,7 +13,7 @@ import (
 type client struct {
 	*end
 	o            Options
-	source, sink *rdma.MR // source has the data for the server; the server writes it back into sink
+	source, sink *rdma.MR // source has the data for the server; the server writes the data back into sink
 	due          <-chan time.Time
 }
 

@@ -105,7 +105,8 @@ func (e *end) await(ctx context.Context, op rdma.WCOp) (rdma.Completion, error) 
 	}
 }
 
-// failed returns why c failed. The error of the connection says more than the status.
+// failed returns an error with the operation and the status of c, and with the error of the connection, which says
+// more than the status.
 func (e *end) failed(ctx context.Context, c *rdma.Completion) error {
 	select {
 	case <-e.qp.Done():

@@ -37,7 +37,7 @@ const (
 	MaxSize     = 64 << 10
 )
 
-// Options of a ping. Exactly one of Interfaces and KernelPort is set.
+// Options are the options of a ping. Exactly one of Interfaces and KernelPort is set.
 type Options struct {
 	Interfaces []string // interfaces whose connections are taken over
 	KernelPort bool     // use the kernel's TCP instead of Interfaces
@@ -62,7 +62,7 @@ type Options struct {
 	Adapter *slog.Logger // log of the adapter; nil: no log
 }
 
-// The roles in Result.
+// These are the values of Result.Role.
 const (
 	roleClient = "client"
 	roleServer = "server"

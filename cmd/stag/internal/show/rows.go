@@ -107,7 +107,7 @@ func deref(p *int) int {
 
 // want selects rows.
 type want struct {
-	device string // "": all
+	device string // name of a device; "": all devices
 	match  match
 }
 
@@ -125,9 +125,9 @@ type match struct {
 	name   string         // name of a device
 	number *uint32        // number of a QP or CQ, or id of a flow
 	stag   string         // STag in the format of the rows
-	addr   netip.Addr     // of the local or the remote end
-	port   uint16         // of the local or the remote end
-	both   netip.AddrPort // of the local or the remote end
+	addr   netip.Addr     // address of the local or the remote end
+	port   uint16         // port of the local or the remote end
+	both   netip.AddrPort // address and port of the local or the remote end
 }
 
 func matchName(s string) (match, error) { return match{name: s}, nil }

@@ -25,7 +25,7 @@ import (
 	"github.com/stag-rdma/stag/offload/report"
 )
 
-// Options of a show: what to print, and where.
+// Options are the options of a show: what to print, and where.
 type Options struct {
 	Subject   string        // one of Subjects
 	Match     string        // selects rows: a name, number, address or STag, depending on Subject; "": all

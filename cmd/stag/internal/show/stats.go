@@ -87,7 +87,8 @@ func (c counter) section() string {
 }
 
 // where returns the owner of the counters, for the heading of the section. For a pinned
-// program it has the directory, because two programs may have the same device name.
+// program, the heading also has the directory, because two programs may have the same
+// device name.
 func (c counter) where() string {
 	if c.Instance == "" {
 		return c.String()

@@ -103,8 +103,9 @@ const (
 	clearRest = "\x1b[J"
 )
 
-// redraw returns text with the control sequences that overwrite the previous text. It cuts
-// text so that there is room for the lines in follow below it.
+// redraw returns text with the control sequences that overwrite the previous text. It
+// leaves out the end of text if the terminal has no room for text and the lines in
+// follow below it.
 func redraw(text string, follow []string, f *os.File) *bytes.Buffer {
 	b := bytes.NewBufferString(home)
 	for _, line := range fit(strings.Split(strings.TrimSuffix(text, "\n"), "\n"), follow, f) {
