@@ -102,7 +102,7 @@ type end struct{ addr, port string }
 // half is one direction of a connection.
 type half struct {
 	from, to end
-	first    bool   // its SYN had no ACK
+	first    bool   // the SYN of this half had no ACK
 	isn      uint32 // sequence number of the SYN
 	pieces   []piece
 }

@@ -13,7 +13,6 @@ import (
 // End names one end of a Pair.
 type End int
 
-// These are the two ends.
 const (
 	A End = iota
 	B

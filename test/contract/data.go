@@ -38,7 +38,8 @@ func transferred(t *testing.T, p Pair, a, b *octets.Transfer) {
 	}
 }
 
-// echo sends pieces of 100 octets to an echo and expects the same octets back.
+// echo sends pieces of 100 octets to an end that sends back all that it receives, and
+// expects the same octets.
 func echo(t *testing.T, p Pair) {
 	const n = 300_000
 	a := octets.NewTransfer(octets.Plan{Send: n, Seed: 3, Expect: n, PeerSeed: 3, Chunk: 100})

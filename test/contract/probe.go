@@ -15,12 +15,12 @@ type probe struct {
 	t    testing.TB
 	name string
 
-	receive  func(s stream.Stream) // nil means: consume everything
-	transmit func(s stream.Stream) // nil means: do nothing
+	receive  func(s stream.Stream) // the test's function for Receive; nil: consume everything
+	transmit func(s stream.Stream) // the test's function for Transmit; nil: do nothing
 	deadline clock.Instant
 
 	got      []byte // octets that consumeAll received
-	eof      bool   // EOF was reported
+	eof      bool   // true if EOF was reported
 	faults   int
 	err      error // the error given to Fault
 	lastTime clock.Instant

@@ -46,7 +46,7 @@ type Cable struct {
 	undo     []func() error
 }
 
-// New makes a cable.
+// New makes a cable. The caller must close it.
 func New(c Config) (*Cable, error) {
 	k := &Cable{}
 	if err := k.build(c); err != nil {

@@ -72,8 +72,8 @@ func (w *longWay) take(now time.Time, frame []byte) {
 	w.packets <- delayed{w.free.Add(w.Delay), frame}
 }
 
-// room returns how long a segment may wait before it leaves. It is a round trip, plus
-// 10 ms because the scheduler may delay this process.
+// room returns how long a segment may wait before it leaves: for a round trip, plus 10
+// ms because the scheduler may delay this process.
 func (w *longWay) room() time.Duration { return 2*w.Delay + 10*time.Millisecond }
 
 // sendInOrder sends each segment when it is due.
@@ -128,7 +128,7 @@ func (l *latecomers) pass(in *os.File, send func(frame []byte)) {
 	for {
 		n, err := in.Read(buf)
 		switch {
-		case errors.Is(err, os.ErrDeadlineExceeded): // close was called
+		case errors.Is(err, os.ErrDeadlineExceeded): // close has set a deadline
 			return
 		case err != nil: // the interface is down, so nothing arrives
 			time.Sleep(time.Millisecond)

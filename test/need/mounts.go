@@ -17,9 +17,11 @@ const mountsVariable = "STAG_OWN_MOUNTS"
 // OwnMounts gives a test program that runs as root its own BPF file system and its own
 // /run. No other process sees these mounts, and they vanish with the program. TestMain
 // must call OwnMounts first. OwnMounts runs the program again in a new mount namespace
-// and exits with the exit code of this copy. It returns only in the copy. For a user
-// without rights it returns at once: tests that need mounts need root, and skip. The
-// copy is killed when its parent dies.
+// and exits with the exit code of this copy. Within the copy OwnMounts returns, and
+// TestMain continues. The copy is killed when its parent dies.
+//
+// For a user without rights OwnMounts returns at once and makes no copy: tests that
+// need mounts need root, and skip.
 func OwnMounts() {
 	switch {
 	case os.Geteuid() != 0:

@@ -1,7 +1,7 @@
 // Package need checks for what a test requires: root, network namespaces, AF_XDP, a
-// program. If it is missing, the test skips with one line that says why. But if the
-// variable STAG_NEED names the requirement or is "all", the test fails. So no test is
-// skipped unnoticed on a machine that must run all tests.
+// program. If the requirement is missing, the test skips with one line that says why.
+// But if the variable STAG_NEED names the requirement or is "all", the test fails. So
+// no test is skipped unnoticed on a machine that must run all tests.
 //
 // STAG_NEED is a comma-separated list of "root", "netns", "afxdp", names of programs,
 // and names of congestion controls.
@@ -101,7 +101,8 @@ var netns = sync.OnceValue(func() error {
 		return fmt.Errorf("make a network namespace: %w", err)
 	}
 	if err := unix.Setns(home, unix.CLONE_NEWNET); err != nil {
-		// The thread stays locked, because no other goroutine may run in its namespace.
+		// The thread stays locked to its goroutine, because no other goroutine may run
+		// in the thread's namespace.
 		return fmt.Errorf("return to the first network namespace: %w", err)
 	}
 	runtime.UnlockOSThread()

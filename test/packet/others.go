@@ -15,7 +15,7 @@ type UDP struct {
 	Payload []byte
 }
 
-// Bytes returns the frame.
+// Bytes returns the frame from the Ethernet header on, without a frame check sequence.
 func (p UDP) Bytes() []byte {
 	src, dst := p.addresses()
 	h := &layers.UDP{SrcPort: layers.UDPPort(src.Port()), DstPort: layers.UDPPort(dst.Port())}
@@ -38,7 +38,7 @@ type TooBig struct {
 	BadSum bool   // make the ICMP checksum wrong
 }
 
-// Bytes returns the frame.
+// Bytes returns the frame from the Ethernet header on, without a frame check sequence.
 func (p TooBig) Bytes() []byte {
 	quote := p.Quote[14:]
 	src, _ := p.addresses()
@@ -82,7 +82,7 @@ type Echo struct {
 	Payload []byte
 }
 
-// Bytes returns the frame.
+// Bytes returns the frame from the Ethernet header on, without a frame check sequence.
 func (p Echo) Bytes() []byte {
 	src, _ := p.addresses()
 	if src.Addr().Is4() {
@@ -104,7 +104,7 @@ func (p Echo) Bytes() []byte {
 // ARP describes a frame with an ARP request of the peer for this host's address.
 type ARP struct{ Link }
 
-// Bytes returns the frame.
+// Bytes returns the frame from the Ethernet header on, without a frame check sequence.
 func (p ARP) Bytes() []byte {
 	src, dst := IP{}.addresses()
 	return p.Link.bytes(layers.EthernetTypeARP, serialize(&layers.ARP{
@@ -122,7 +122,7 @@ type Ethernet struct {
 	Payload []byte
 }
 
-// Bytes returns the frame.
+// Bytes returns the frame from the Ethernet header on, without a frame check sequence.
 func (p Ethernet) Bytes() []byte {
 	return p.Link.bytes(layers.EthernetType(p.Type), p.Payload)
 }

@@ -34,7 +34,7 @@ const (
 type Link struct {
 	SrcMAC, DstMAC string   // "" means PeerMAC and OurMAC
 	VLAN           []uint16 // VLAN ids of the tags, outermost first
-	Priority       uint8    // priority in all tags
+	Priority       uint8    // priority that every tag has
 	Pad            int      // octets of padding after the packet
 }
 
@@ -44,16 +44,16 @@ type IP struct {
 	V6        bool   // if Src and Dst are empty: use the IPv6 defaults
 	TTL       uint8  // TTL or hop limit; 0 means 64
 	TOS       uint8  // TOS or traffic class
-	ID        uint16 // IPv4
-	DF        bool   // IPv4
-	FlowLabel uint32 // IPv6
+	ID        uint16 // IPv4 identification field
+	DF        bool   // IPv4: set the flag Don't Fragment
+	FlowLabel uint32 // IPv6 flow label
 
 	Options      int    // IPv4: number of 32-bit words of options (NOPs)
 	HopByHop     bool   // IPv6: add a hop-by-hop extension header
 	Offset       uint16 // fragment offset, in units of 8 octets
-	More         bool   // more fragments follow
+	More         bool   // set the flag More Fragments
 	BadSum       bool   // IPv4: make the header checksum wrong
-	LengthChange int    // added to the IP length field
+	LengthChange int    // number to add to the IP length field
 }
 
 // bytes returns the frame that contains packet.

@@ -29,14 +29,14 @@ type TCP struct {
 	Flags    string // letters of "FSRPAUEC"; "" means "A"
 	Window   uint16
 	Urgent   uint16
-	TS       *TS         // written after two NOPs
-	SACK     [][2]uint32 // written after two NOPs
+	TS       *TS         // timestamps option, after two NOPs; nil: none
+	SACK     [][2]uint32 // blocks of the SACK option, after two NOPs; empty: none
 	Raw      []byte      // more octets of options; the length is a multiple of 4
 	Payload  []byte
 	Sum      Sum
 }
 
-// Bytes returns the frame.
+// Bytes returns the frame from the Ethernet header on, without a frame check sequence.
 func (p TCP) Bytes() []byte {
 	packet, kind := p.IP.bytes(layers.IPProtocolTCP, p.segment())
 	return p.Link.bytes(kind, packet)

@@ -1,7 +1,6 @@
 // Command ran reads the output of "go test -json" and prints it for a person. It
 // requires that exactly the tests of test/testlist.txt ran. The run fails if a test is
-// missing, was skipped, or is not in the list. It must be
-// started in the module's root.
+// missing, was skipped, or is not in the list. ran must be started in the module's root.
 //
 //	go run ./test/ran test -count=1 ./...
 //	go test -json ./... | go run ./test/ran

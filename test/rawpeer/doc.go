@@ -8,5 +8,5 @@
 //	terminate.go  Terminates, read strictly by RFC 5040
 //	peer.go       the socket
 //
-// It has no queues, regions or states. The test interprets the messages.
+// The package has no queues, regions or states. The test interprets the messages.
 package rawpeer

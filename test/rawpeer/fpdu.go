@@ -61,7 +61,7 @@ func TaggedSegment(op wire.Opcode, last bool, stag uint32, to uint64, payload []
 // Untagged holds the fields of an untagged header.
 type Untagged struct {
 	Op         wire.Opcode
-	More       bool // this is not the last segment
+	More       bool // true if this is not the last segment of its message
 	Invalidate uint32
 	Queue      uint32
 	MSN, MO    uint32

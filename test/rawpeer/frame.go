@@ -19,10 +19,10 @@ const (
 	Reject   = 0x20
 	Enhanced = 0x10
 
-	PeerToPeer = 0x8000 // in the word with IRD
-	RTRSend    = 0x4000 // in the word with IRD
-	RTRWrite   = 0x8000 // in the word with ORD
-	RTRRead    = 0x4000 // in the word with ORD
+	PeerToPeer = 0x8000 // flag in the word with IRD
+	RTRSend    = 0x4000 // flag in the word with IRD
+	RTRWrite   = 0x8000 // flag in the word with ORD
+	RTRRead    = 0x4000 // flag in the word with ORD
 )
 
 // Frame is an MPA Request or Reply, right or wrong.

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// Says fails the test unless err is an error of the kind is, and its text is one line
-// that contains all words. If is is nil, any error is right.
+// Says fails the test unless errors.Is(err, is) is true and the text of err is one line
+// that contains all words. If the argument is is nil, the kind of the error does not
+// matter.
 func Says(t testing.TB, err, is error, words ...string) {
 	t.Helper()
 	if err == nil {

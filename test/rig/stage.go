@@ -8,7 +8,7 @@ import (
 // Stage is a test with the functions of this package as methods. Rigs embed it.
 type Stage struct{ testing.TB }
 
-// On returns t as a Stage.
+// On wraps t, so that the functions of this package can be called as methods.
 func On(t testing.TB) Stage { return Stage{t} }
 
 // Must ends the test if err is not nil.
@@ -23,8 +23,8 @@ func (s Stage) Eventually(what string, f func() bool) { s.Helper(); Eventually(s
 // Wait waits until c is closed. It ends the test after Patience.
 func (s Stage) Wait(c <-chan struct{}, what string) { s.Helper(); Wait(s.TB, c, what) }
 
-// Says fails the test unless err is of the kind is and its text is one line with all
-// words.
+// Says fails the test unless errors.Is(err, is) is true and the text of err is one line
+// that contains all words.
 func (s Stage) Says(err, is error, words ...string) { s.Helper(); Says(s.TB, err, is, words...) }
 
 // Ctx returns a context that ends with the test, and after Patience at the latest.

@@ -15,9 +15,9 @@ import (
 type Weather struct {
 	Link simnic.Config
 	Flow world.Flow
-	TCP  tcp.Config // used by both ends
+	TCP  tcp.Config // the configuration of both ends
 
-	edited string // describes what Flow.Edit does
+	edited string // description of what Flow.Edit does
 }
 
 func (w *Weather) String() string {

@@ -5,13 +5,13 @@ import (
 	"fmt"
 )
 
-// hold is the set of holders of a chunk. A chunk is free if it is empty.
+// hold is the set of holders of a chunk. A chunk without holders is free.
 type hold uint8
 
 const (
-	byCaller hold = 1 << iota // the caller got it from Receive or Take
-	byQueue                   // received, and not yet returned by Receive
-	byLink                    // sent, not yet departed
+	byCaller hold = 1 << iota // the caller, which got the chunk from Receive or Take
+	byQueue                   // the queue of received packets, until Receive returns the chunk
+	byLink                    // the link, from Send until the packet departs
 )
 
 // poison is the value that fills free chunks in check mode.

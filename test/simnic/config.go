@@ -37,17 +37,17 @@ type Config struct {
 	Corrupt   float64       // one bit after the Ethernet header is inverted
 	ReorderBy time.Duration // 0 means Latency, or 100 µs if Latency is 0
 
-	Burst    Burst   // losses in bursts
-	LossAcks float64 // loss of segments that carry only an ACK
+	Burst    Burst   // model of losses in bursts
+	LossAcks float64 // probability that a segment with only an ACK is lost
 	// Overtaken is the probability that a packet waits until up to OvertakenBy later
 	// packets have passed it. It waits at most for ReorderBy.
 	Overtaken   float64
 	OvertakenBy int
 	// Forge is the probability that two words of a TCP payload change places. No Internet checksum detects that.
 	Forge float64
-	// Split is the probability that a middlebox splits a data segment in two. Merge is
-	// the probability that it waits for the next segment to merge both. The result may
-	// be longer than the MTU, as with segmentation and receive offloads.
+	// Split is the probability that a middlebox splits a data segment in two. Merge is the probability that the
+	// middlebox waits for the next segment and merges both. The merged segment may be longer than the MTU, as with
+	// segmentation and receive offloads.
 	Split, Merge float64
 	// Mark is the probability that a router marks an ECN-capable packet (RFC 3168 §5).
 	Mark float64

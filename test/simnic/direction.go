@@ -15,18 +15,18 @@ import (
 // Delivered. Each Split adds one packet to this sum. Each Merged removes one.
 type Stats struct {
 	Sent, SentOctets           uint64
-	QueueFull                  uint64 // more packets than QueueLen
-	Down                       uint64 // the link was down
-	Dropped                    uint64 // dropped by the Drop hook
-	Lost                       uint64 // dropped by random loss
+	QueueFull                  uint64 // packets for which the queue had no room: see QueueLen
+	Down                       uint64 // packets lost while the link was down
+	Dropped                    uint64 // packets that the Drop hook dropped
+	Lost                       uint64 // packets that random loss dropped
 	Duplicated                 uint64
 	Reordered                  uint64
 	Corrupted                  uint64
-	Forged                     uint64 // changed so that the checksum stays correct
-	TooLong                    uint64 // longer than PathMTU
+	Forged                     uint64 // packets that were changed so that the checksum stayed correct
+	TooLong                    uint64 // packets longer than PathMTU
 	Split, Merged              uint64
 	Marked                     uint64
-	NoFrame                    uint64 // the receiver had no chunk in its fill ring
+	NoFrame                    uint64 // packets for which the receiver had no chunk in its fill ring
 	Delivered, DeliveredOctets uint64
 }
 

@@ -28,7 +28,7 @@ type Link struct {
 	now  clock.Instant
 	down bool
 	ends [2]*end
-	dirs [2]*direction // by sending side
+	dirs [2]*direction // the two directions, by sending side
 }
 
 // New makes a link at time 1, up and empty. Later the link allocates only if more

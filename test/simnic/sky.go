@@ -8,7 +8,7 @@ type flight struct {
 	at    clock.Instant
 	order uint64
 	n     int    // octets of the packet
-	mem   []byte // has the length of the longest packet
+	mem   []byte // memory with the length of the longest packet
 }
 
 func (f flight) before(g flight) bool {
@@ -60,7 +60,8 @@ func (s *sky) fly(at clock.Instant, packet []byte) []byte {
 	return copied
 }
 
-// land removes and returns the packet that arrives next. It is valid until the next fly.
+// land removes and returns the packet that arrives next. The packet is valid until the
+// next call of fly.
 func (s *sky) land() []byte {
 	f := s.flights[0]
 	s.up--

@@ -9,8 +9,8 @@ import (
 )
 
 // kernel is a port that steers as the XDP program does. Only segments of open flows
-// reach the engine. It answers all other segments with a reset, as the kernel answers
-// segments of an unknown connection (RFC 9293 §3.10.7.1).
+// reach the engine. The port answers all other segments with a reset, as the kernel
+// answers segments of an unknown connection (RFC 9293 §3.10.7.1).
 type kernel struct {
 	port.Port
 	open   map[bpf.FlowKey]bool
@@ -38,8 +38,8 @@ func (k *kernel) Receive(dst []port.Frame) int {
 	return len(kept)
 }
 
-// steered reports whether f is for the engine. It parses f into pkt. The engine also
-// gets a frame that cannot be parsed, and counts it.
+// steered parses f into pkt and reports whether f is for the engine. A frame that
+// cannot be parsed is also for the engine, which counts it.
 func (k *kernel) steered(f port.Frame) bool {
 	b := k.Bytes(f)
 	p := &k.pkt

@@ -25,7 +25,7 @@ type LanesConfig struct {
 	Ports, Queues int           // ports of the adapter, and queues of each port; 0 means 2
 	Seed          uint64        // seed for the peer's choice of a cable for each packet
 	Records       bool          // segments arrive with steering records
-	// Owner returns the owner field of a record. If it is nil, the field is
+	// Owner returns the owner field of a record. If Owner is nil, the field is
 	// bpf.NoOwner.
 	Owner func(r *rand.Rand) uint16
 }
@@ -36,7 +36,7 @@ type LanesConfig struct {
 type Lanes struct {
 	Engines []*engine.Engine // the adapter's engines, by lane
 	Peer    *engine.Engine
-	Links   []*simnic.Link // by lane; side A is the adapter
+	Links   []*simnic.Link // the cables, by lane; side A is the adapter
 	Dir     *engine.Directory
 
 	now    clock.Instant
@@ -130,8 +130,8 @@ func (w *Lanes) ended(side int, dir *engine.Directory, end engine.End) {
 }
 
 // Connect makes a connection as World.Connect does. The engine of lane owner owns the
-// adapter's end. Before that, all engines of the owner's port have parked the
-// connection.
+// adapter's end. Before that engine takes the end, all engines of the owner's port park
+// the connection.
 func (w *Lanes) Connect(f Flow, owner int, a, b stream.ULP) (c Conn, err error) {
 	at := &World{mtu: w.mtu, next: w.next}
 	addrs := at.addresses(f.V6)

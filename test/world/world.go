@@ -25,11 +25,11 @@ import (
 type Config struct {
 	Link   simnic.Config
 	Engine engine.Config                    // configuration of both ends; Ended must be nil
-	Edit   func(side int, c *engine.Config) // changes the configuration of one end; may be nil
+	Edit   func(side int, c *engine.Config) // function that changes the configuration of one end; may be nil
 	Flows  int                              // largest number of flows at the same time; 0 means 64
 
-	// Arrive is called with every packet that arrives at a side. It may change the
-	// packet but not make it longer. It may be nil.
+	// Arrive is called with every packet that arrives at a side. Arrive may change the
+	// packet, but must not make it longer. Arrive may be nil.
 	Arrive func(side int, packet []byte)
 }
 
@@ -47,7 +47,7 @@ type World struct {
 	next    uint16 // TCP port of the next flow
 }
 
-// New makes a world.
+// New makes a world without connections.
 func New(c Config) (*World, error) {
 	link, err := simnic.New(c.Link)
 	if err != nil {
@@ -114,7 +114,7 @@ type Flow struct {
 	ISN          [2]uint32
 	Window       uint32                        // octets of both ends' initial windows; 0 means 64 KiB
 	MSS          uint16                        // 0 means the MSS of the link's MTU
-	Edit         func(side int, st *tcp.State) // makes the last changes; may be nil
+	Edit         func(side int, st *tcp.State) // function that makes the last changes; may be nil
 }
 
 // Conn is the two flows of one connection.

@@ -19,7 +19,7 @@ type crowd struct {
 	*stage
 	pds  [2]*rdma.PD
 	cqs  [2]*rdma.CQ
-	qps  [2][]*rdma.QP // by side; two QPs with the same index may belong to different connections
+	qps  [2][]*rdma.QP // the QPs, by side; two QPs with the same index may belong to different connections
 	list *rdma.Listener
 }
 
@@ -57,7 +57,7 @@ func (c *crowd) qp(side pair.Side) (*rdma.QP, error) {
 	})
 }
 
-// grow makes n more connections, at most at of them at the same time.
+// grow makes n more connections. It makes at most at connections at the same time.
 func (c *crowd) grow(ctx context.Context, n, at int) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -4,10 +4,10 @@ package measure
 type Goal struct {
 	What string  `json:"what"`
 	Want float64 `json:"want"`
-	Most bool    `json:"most,omitempty"` // Have must be at most Want; otherwise at least Want
+	Most bool    `json:"most,omitempty"` // true: Have must be at most Want; false: Have must be at least Want
 	Have float64 `json:"have"`
 
-	Hoped bool `json:"hoped,omitempty"` // only reported, without a verdict
+	Hoped bool `json:"hoped,omitempty"` // the goal is only reported and has no verdict
 }
 
 // met reports whether the goal was reached or has no verdict.

@@ -12,20 +12,20 @@ type sample struct {
 	Gbps    float64 // payload that the receiver counted, 10^9 bits per second
 	PerCore float64 // payload, 10^9 bits per second of processor time of both ends together
 	Busy    float64 // number of cores that were not idle, for any reason
-	Octets  uint64  // octets of payload
+	Octets  uint64  // number of octets of payload
 	Sides   [2]work // work of stag's engines
 }
 
 // work counts what an engine and its socket did. It is zero for a kernel.
 type work struct {
-	Steps       uint64 // steps of the engine that processed something
+	Steps       uint64 // number of steps of the engine that processed something
 	RxPackets   uint64
 	TxPackets   uint64
-	Acks        uint64 // those of TxPackets that carry only an acknowledgement
-	Retransmits uint64 // those of TxPackets that were retransmissions
-	Timeouts    uint64 // retransmission timeouts
-	Kicks       uint64 // system calls to transmit
-	Lost        uint64 // packets that the driver refused, or that found no room in the socket
+	Acks        uint64 // number of sent packets that carry only an acknowledgement
+	Retransmits uint64 // number of sent packets that were retransmissions
+	Timeouts    uint64 // number of retransmission timeouts
+	Kicks       uint64 // number of system calls to transmit
+	Lost        uint64 // number of packets that the driver refused, or that found no room in the socket
 }
 
 // sub returns the work since before.
@@ -40,7 +40,7 @@ func (w work) sub(before work) work {
 
 // traffic is a running stream of payload in one direction.
 type traffic interface {
-	octets() uint64                                // octets that the receiver has got
+	octets() uint64                                // octets that have arrived at the receiver so far
 	work(ctx context.Context) (w [2]work, _ error) // work of both sides so far
 	stop() error
 }

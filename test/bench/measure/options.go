@@ -11,7 +11,7 @@ import (
 // Options says what a run measures, and how.
 type Options struct {
 	Tables []string      // names of tables; empty means all
-	Only   string        // selects rows whose Case.String contains one of these texts, separated by semicolons: "write offloaded, MTU 1500"; "" means all
+	Only   string        // texts, separated by semicolons: only rows whose Case.String contains one of them are measured; "" means all rows; an example is "write offloaded, MTU 1500"
 	Rounds int           // number of rounds; each measures every row once
 	Time   time.Duration // how long a round measures each stream
 	Warm   time.Duration // how long each stream runs before it is measured

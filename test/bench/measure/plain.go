@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// plain is one side of a connection as an ordinary program uses it: it writes or reads
-// one buffer again and again. A single connection has a thread and blocking calls. Many
-// connections have goroutines and the runtime's poller.
+// plain is one side of a connection that an ordinary program uses. The program writes
+// or reads one buffer again and again. A single connection has a thread and blocking
+// calls. Many connections have goroutines and the runtime's poller.
 type plain struct {
 	c        conduit
 	received atomic.Uint64

@@ -36,8 +36,8 @@ const (
 	families = "font-family:Liberation Sans,Arimo,Arial,Helvetica,sans-serif;"
 )
 
-// draw returns p as an SVG document. Its background is white, so that it is readable on
-// any page.
+// draw returns p as an SVG document. The document has a white background, so that it is
+// readable on any page.
 func (p picture) draw() ([]byte, error) {
 	sheet := p.sheet()
 	names, err := p.fill(sheet)

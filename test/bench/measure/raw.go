@@ -73,11 +73,11 @@ type rawStream struct {
 // rawSide is one side of a raw stream with the goroutine that runs it.
 type rawSide struct {
 	end    rawEnd
-	peer   *rawSide      // the receiver that a sender must not get too far ahead of; nil for a receiver
-	moved  atomic.Uint64 // frames sent or received
+	peer   *rawSide      // a sender's receiver, which the sender must not get too far ahead of; nil for a receiver
+	moved  atomic.Uint64 // number of frames sent or received
 	over   atomic.Bool
-	lost   uint64 // frames that a sender no longer waits for
-	sleeps int    // sleeps since the last progress
+	lost   uint64 // number of missing frames that a sender has given up
+	sleeps int    // number of sleeps since the last progress
 	asks   chan chan<- answer
 	done   chan struct{}
 	err    error // the error that ended the goroutine; valid when done is closed
@@ -191,7 +191,7 @@ func (s *rawSide) ask(ctx context.Context) (work, error) {
 		a := <-ask
 		return a.work, a.err
 	case <-s.done:
-		return work{}, errors.New("the stream has ended") // stop returns the reason
+		return work{}, errors.New("the stream has ended") // the method stop returns the reason
 	case <-ctx.Done():
 		return work{}, ctx.Err()
 	}

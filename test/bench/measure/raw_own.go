@@ -92,8 +92,8 @@ func dropped(s afxdp.Stats) uint64 { return s.Lost + s.Kernel.RxDropped + s.Kern
 
 func (e *ownEnd) close() error { return errors.Join(e.q.Close(), e.arena.Close()) }
 
-// chunk returns the next n octets of the memory. It begins again at the end of the
-// memory.
+// chunk returns the next n octets of the memory. At the end of the memory it starts
+// again at the beginning.
 func (e *ownEnd) chunk(n int) []byte {
 	if len(e.memory)-e.at < n {
 		e.at = 0

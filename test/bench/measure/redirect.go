@@ -19,7 +19,7 @@ const rawType = 0x88b5
 // socket of the queue where they arrive, and passes all other packets to the kernel. It
 // corresponds to a steering program without flows.
 type redirector struct {
-	socks [2]*ebpf.Map // by side; each maps a queue to its socket
+	socks [2]*ebpf.Map // maps from a queue to its socket, by side
 	links []link.Link
 }
 

@@ -141,7 +141,7 @@ func (t *Table) heads(mtu int) (line []string) {
 	return line
 }
 
-// cells returns the cells of a row.
+// cells returns the text of a row, one element for each column.
 func (t *Table) cells(r *Row) (line []string) {
 	line = append(line, r.Name)
 	napi, message, connections := t.shape()

@@ -71,9 +71,9 @@ func (p *party) thanks() error {
 type giver struct {
 	*party
 	work    [][]rdma.SendWR
-	posted  int // batches posted
-	sent    int // batches whose Sends have completed
-	granted int // batches that the taker has received
+	posted  int // number of batches posted
+	sent    int // number of batches whose Sends have completed
+	granted int // number of batches that the taker has received
 }
 
 func (g *giver) prepare() error { return g.expect(2 * g.batches()) }
@@ -106,7 +106,7 @@ func (g *giver) post() error {
 // taker receives the giver's Sends and acknowledges each batch.
 type taker struct {
 	*party
-	got      int // Sends received
+	got      int // number of Sends received
 	received *atomic.Uint64
 	wrs      []rdma.RecvWR // receives of the batch that offer is posting
 	sgl      []rdma.SGE
@@ -145,12 +145,13 @@ func (t *taker) offer(b int) error {
 }
 
 // loner posts Reads or Writes batch after batch. The peer's application does nothing.
-// loner counts the octets of completed batches. A Write completes when it has left this
-// side, up to a window before its placement at the peer.
+// loner counts the octets of completed batches. A Write completes when its octets have
+// left this side. At that time up to a window of these octets has not been placed at
+// the peer.
 type loner struct {
 	*party
 	work  [][]rdma.SendWR
-	done  int // batches completed
+	done  int // number of batches completed
 	moved *atomic.Uint64
 }
 

@@ -15,15 +15,15 @@ type Values map[Figure]float64
 type Case struct {
 	Name        string `json:"name"`
 	MTU         int    `json:"mtu,omitempty"`         // octets
-	NAPI        string `json:"napi,omitempty"`        // where NAPI of the veth pair runs: inline (in the sender's system call) or threads
+	NAPI        string `json:"napi,omitempty"`        // place where NAPI of the veth pair runs: inline (in the sender's system call) or threads
 	Message     int    `json:"message,omitempty"`     // octets
-	Connections int    `json:"connections,omitempty"` // connections at the same time
+	Connections int    `json:"connections,omitempty"` // number of connections at the same time
 }
 
 // Row is a case with the results of its rounds.
 type Row struct {
 	Case
-	Samples []Values `json:"samples"` // one for each round
+	Samples []Values `json:"samples"` // results, one for each round
 	Median  Values   `json:"median"`
 	Low     Values   `json:"low"`   // lowest value of the rounds
 	High    Values   `json:"high"`  // highest value of the rounds
@@ -50,7 +50,7 @@ func (r *Row) conclude() {
 // Column is a figure as a table prints it.
 type Column struct {
 	Figure Figure `json:"figure"`
-	Head   string `json:"head"`   // at most 9 characters
+	Head   string `json:"head"`   // text of the column's head, at most 9 characters
 	Digits int    `json:"digits"` // digits after the decimal point
 	Ratio  bool   `json:"ratio"`  // the next column is the ratio to the base
 }
@@ -58,10 +58,10 @@ type Column struct {
 // Table is a set of rows that can be compared with each other.
 type Table struct {
 	Name    string   `json:"name"`  // name on the command line
-	Title   string   `json:"title"` // one line
+	Title   string   `json:"title"` // title of the table, one line
 	About   string   `json:"about"` // meaning of the rows and columns, in lines of at most 80 characters
 	Columns []Column `json:"columns"`
-	Base    string   `json:"base,omitempty"` // name of the base rows; a row's base equals it in all other details of the case
+	Base    string   `json:"base,omitempty"` // name of the base rows; the base of a row is the base row with the same other details
 	Rows    []*Row   `json:"rows"`
 }
 

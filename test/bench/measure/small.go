@@ -52,11 +52,11 @@ func newSmallParty(a *rdma.Adapter) (*party, error) {
 // flood posts batch after batch, up to the limit of outstanding batches.
 type flood struct {
 	*party
-	work     []rdma.SendWR // one batch
+	work     []rdma.SendWR // the work requests of one batch
 	granting bool          // the receiver acknowledges each batch, for Sends
-	posted   int           // batches posted
-	sent     int           // batches completed
-	granted  int           // batches that the receiver has acknowledged
+	posted   int           // number of batches posted
+	sent     int           // number of batches completed
+	granted  int           // number of batches that the receiver has acknowledged
 	moved    *atomic.Uint64
 }
 

@@ -34,11 +34,11 @@ const (
 
 // setting describes a stage.
 type setting struct {
-	stacks   [2]stack // by pair.Side
-	verb     verb     // the adapters' verb; plain means a stream without RDMA
-	noCRC    bool     // FPDUs without CRC, for verbs
-	raw      raw      // frames without a TCP; stacks is then ignored
-	load              // messages of verbs and of the kernel's streams; the zero value means usual
+	stacks   [2]stack // the stack of each side, by pair.Side
+	verb     verb     // the verb that the adapters use; plain means a stream without RDMA
+	noCRC    bool     // FPDUs have no CRC, for verbs
+	raw      raw      // kind of frames without a TCP; if raw is set, stacks is ignored
+	load              // sizes and numbers of messages, for verbs and for the kernel's streams; the zero value means usual
 	program           // the XDP program between two kernels
 	mtu      int      // octets
 	threaded bool     // NAPI runs in threads

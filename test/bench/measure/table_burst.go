@@ -77,7 +77,7 @@ func closeAll(groups ...[]*net.TCPConn) {
 	for _, g := range groups {
 		for _, c := range g {
 			if c != nil {
-				c.Close() // closes only the descriptor of a connection that was taken over
+				c.Close() // if the connection was taken over, Close closes only the descriptor
 			}
 		}
 	}

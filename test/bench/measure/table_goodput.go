@@ -27,8 +27,8 @@ var goodputCases = []setting{
 	{stacks: [2]stack{kernel, kernel}, verb: write, program: noXDP},
 }
 
-// name returns the table's name for a case. It ends with the program between two
-// kernels unless that is the default one.
+// name returns the table's name for a case. The name ends with the program between two
+// kernels, unless that program is the default.
 func (s setting) name() string {
 	if s.program != passAll {
 		return s.movers() + ", " + string(s.program)
@@ -46,7 +46,7 @@ func (s setting) movers() string {
 	case s.verb == plainStream:
 		return fmt.Sprintf("octets %s > %s", s.stacks[from], s.stacks[to])
 	case s.stacks[from] == kernel && s.program != passAll:
-		return "kernel port" // for Writes; a longer name would make the table too wide
+		return "kernel port" // the verb is Write; a longer name would make the table too wide
 	case s.stacks[from] == kernel:
 		return fmt.Sprintf("%s kernel port", s.verb)
 	case s.noCRC:

@@ -41,7 +41,7 @@ func measureIdle(ctx context.Context, connections int) (v Values, err error) {
 	if err := c.grow(ctx, connections, crowdAtOnce); err != nil {
 		return nil, err
 	}
-	if _, err := readMemory(); err != nil { // collects the garbage of earlier rows first
+	if _, err := readMemory(); err != nil { // readMemory collects the garbage of earlier rows
 		return nil, err
 	}
 	if err := pause(ctx, time.Second); err != nil {

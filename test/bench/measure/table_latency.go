@@ -8,7 +8,8 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// These are the figures of volleys, in microseconds.
+// These are the figures of the latency table: percentiles of the time of a message, in
+// microseconds.
 const (
 	P50  Figure = "p50_us"
 	P99  Figure = "p99_us"
@@ -16,7 +17,8 @@ const (
 	Max  Figure = "max_us"
 )
 
-// latencyCase is a kind of volley.
+// latencyCase is a kind of ping-pong, in which two programs send a message back and
+// forth (see volley).
 type latencyCase struct {
 	name  string
 	of    setting

@@ -88,7 +88,7 @@ func runStage(ctx context.Context, name string, mtu int, d time.Duration) (Value
 // bench holds one received packet and one packet to send. It also implements the stream
 // of the received segment.
 type bench struct {
-	stream.Stream // nil; for methods that the stages do not call
+	stream.Stream // nil: supplies the methods that the stages do not call
 
 	frame    []byte // the received frame: headers and an FPDU
 	packet   wire.Packet

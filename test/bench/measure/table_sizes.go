@@ -13,8 +13,8 @@ func sizes(full bool) (list []int) {
 	return list
 }
 
-// sized returns the load of messages of n octets. It has 64 KiB to 4 MiB outstanding,
-// in four batches.
+// sized returns the load of messages of n octets. The load has 64 KiB to 4 MiB
+// outstanding, in four batches.
 func sized(n int) load {
 	depth := max(4, min(1024, 4<<20/n))
 	return load{message: n, depth: depth, batch: depth / 4, connections: 1}

@@ -36,8 +36,9 @@ type candidate struct {
 	flow *nic.Flow
 }
 
-// takeOver makes n connections on a pair of its own and takes them over, at connections
-// at the same time. The peers send and wait for answers without pause.
+// takeOver makes n connections on a pair of namespaces of its own and takes them over.
+// It takes over at connections at the same time. The peers send and wait for answers
+// without pause.
 func takeOver(ctx context.Context, n, at int) (t takeovers, err error) {
 	s, err := newStage(setting{stacks: [2]stack{kernel, offload}, mtu: 1500})
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 // kind are fair.
 type tool struct {
 	name string
-	rows map[string]func(tool, Case, Options) *Row // by table; each makes a row to compare with the row of the given case
+	rows map[string]func(tool, Case, Options) *Row // by table; each function makes a row of this tool to compare with the row of the given case
 }
 
 // tools are the programs that are run if they are installed.
@@ -60,12 +60,12 @@ const toolPort = 18516
 
 var toolPortText = strconv.Itoa(toolPort)
 
-// match is a run of a tool with its server on side B and its client on side A. The pair
-// is like that of the kernel's TCP.
+// match is a run of a tool, with its server on side B and its client on side A. The
+// pair is set up as for the row with the kernel's TCP.
 type match struct {
 	tool
 	alike          Case     // the pair has the MTU and NAPI setting of this case
-	server, client []string // arguments; the server's address replaces addressOf
+	server, client []string // arguments of the two programs; the server's address replaces addressOf
 	patience       time.Duration
 }
 

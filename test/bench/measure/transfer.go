@@ -23,7 +23,7 @@ const (
 type transfer struct {
 	*stage
 	received []*atomic.Uint64 // octets received, by connection
-	flows    [2]*nic.Flow     // by side; nil if the kernel runs the connections
+	flows    [2]*nic.Flow     // flows of the engines, by side; nil if the kernel runs the connections
 	plain    []*plain
 }
 

@@ -32,12 +32,12 @@ const (
 // batch wakes the sender.
 type load struct {
 	message     int // octets of a message
-	batch       int // messages of a batch
-	depth       int // outstanding messages of each connection, a multiple of batch
+	batch       int // number of messages of a batch
+	depth       int // number of outstanding messages of each connection, a multiple of batch
 	connections int
 }
 
-// These are the defaults.
+// These are the parts of usual, the default load.
 const (
 	message = 64 << 10
 	batch   = 16
@@ -98,9 +98,9 @@ func (p *party) slot(i int) rdma.SGE {
 // verbs is a running set of streams of messages in one direction.
 type verbs struct {
 	*stage
-	parties  [2][]*party // by side, then by connection; the parties of a side share a hub
+	parties  [2][]*party // parties, by side, then by connection; the parties of a side share a hub
 	received atomic.Uint64
-	running  []chan error // one for each goroutine
+	running  []chan error // a channel for the error of each goroutine
 }
 
 // startVerbs connects the sides and starts the messages from side A to side B.

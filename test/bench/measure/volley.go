@@ -20,7 +20,8 @@ type player interface {
 	await(n uint64) error // waits for message n of the other side; errOver if the ping-pong is over
 }
 
-// errOver ends the side that waits for a message.
+// errOver is the error of a player that waits for a message after the ping-pong has
+// ended.
 var errOver = errors.New("the volley is over")
 
 // volley is a ping-pong: two players send a message back and forth. The player on side
@@ -104,7 +105,7 @@ const patience = 1 << 12
 type looker struct {
 	v     *volley
 	looks int
-	since time.Time // time of a check after which nothing has arrived; zero after an arrival
+	since time.Time // time of the first check since the last arrival; zero before that check
 }
 
 // came must be called when a message has arrived.
@@ -130,7 +131,7 @@ func (l *looker) inVain() error {
 // length of the message in octets.
 type lineUp func(ctx context.Context, st *stage, size int) (*volley, error)
 
-// playOn makes a stage, plays one volley on it, and closes it.
+// playOn makes a stage, plays one ping-pong on it, and closes the stage.
 func playOn(ctx context.Context, s setting, size int, make lineUp, warm, d time.Duration) (h *hdrhistogram.Histogram, err error) {
 	st, err := newStage(s)
 	if err != nil {

@@ -9,9 +9,10 @@ import (
 	"github.com/stag-rdma/stag/offload/port"
 )
 
-// bouncer is a player over stag's AF_XDP rings without a TCP. The difference to the
-// other players is the cost of the protocols. A bouncer answers a frame with a new
-// frame, which carries the number of the message at the same place as a raw stream.
+// bouncer is a player over stag's AF_XDP rings without a TCP. The other players need
+// more time, and the difference is the cost of the protocols. A bouncer answers a frame
+// with a new frame, which carries the number of the message at the same place as a raw
+// stream.
 type bouncer struct {
 	looker
 	end   *ownEnd

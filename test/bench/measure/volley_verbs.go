@@ -18,8 +18,8 @@ type racket struct {
 	qp      *rdma.QP
 	out, in *rdma.MR
 	size    int
-	yields  bool         // yields the processor between polls, because engines need a core
-	sleep   func() error // waits for a completion; nil if the side polls
+	yields  bool         // the side yields the processor between polls, because engines need a core
+	sleep   func() error // a function that waits for a completion; nil if the side polls
 	wr      [1]rdma.SendWR
 	got     [16]rdma.Completion
 }
@@ -46,9 +46,9 @@ func newRacket(a *rdma.Adapter, v *volley, size int) (r *racket, err error) {
 	return r, err
 }
 
-// verbVolley makes players for a verb. If waits is true, they sleep in CQ.Wait until a
-// completion is there. The verb must then be send, because the other verbs have no
-// completion at the receiver. Otherwise the players poll.
+// verbVolley makes players for a verb. If waits is true, the players sleep in CQ.Wait
+// until a completion is there. This needs the verb send, because the other verbs have
+// no completion at the receiver. If waits is false, the players poll.
 func verbVolley(op verb, waits bool) lineUp {
 	return func(ctx context.Context, st *stage, size int) (*volley, error) {
 		v := new(volley)
@@ -153,8 +153,8 @@ func (w *writer) hit(n uint64) error {
 	return err
 }
 
-// flags returns Signaled now and then. A completion frees the slots of all earlier work
-// requests.
+// flags returns Signaled for some of the messages. The completion of a signaled request
+// also frees the slots of all earlier work requests.
 func flags(n uint64) rdma.SendFlags {
 	if n%(volleyDepth/4) == 0 {
 		return rdma.Signaled

@@ -13,7 +13,7 @@ import (
 type event struct {
 	Action     string
 	Test       string
-	Key, Value string // for an attribute
+	Key, Value string // name and value of an attribute
 	Output     string
 	Elapsed    float64 // seconds
 }
@@ -32,7 +32,7 @@ type matrix struct {
 	filled  map[string]bool // top-level tests that have rows
 	passed  int
 	failed  []string
-	ended   bool    // the run ended by itself
+	ended   bool    // the test run reported its end
 	seconds float64 // duration of the run
 }
 
