@@ -18,9 +18,9 @@ import (
 // for concurrent use.
 //
 // Lock order: the device's lock, which Use takes, comes first. A goroutine must not
-// take it twice, because a Close that waits between the two would block both
-// goroutines. PD.mu, QP.mu, CQ.mu, Adapter.mu and the heap's lock come last. A
-// goroutine that holds one of them takes no other lock of this package.
+// take that lock twice. If a Close waits for the lock when the goroutine takes it the
+// second time, both block forever. PD.mu, QP.mu, CQ.mu, Adapter.mu and the heap's lock
+// come last. A goroutine that holds one of them takes no other lock of this package.
 type Adapter struct {
 	// Open sets these fields, and they never change.
 	device *adapter.Adapter

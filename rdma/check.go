@@ -37,8 +37,8 @@ func checkLength(sgl []SGE) error {
 }
 
 // checkRecv finds every error that shows in a receive alone. checkRecv refuses elements
-// that overlap. With overlapping elements the contents of the memory would depend on
-// the segments of the message.
+// that overlap, because with overlapping elements the contents of the memory would
+// depend on how the message is divided into segments.
 func (qp *QP) checkRecv(wr *RecvWR) error {
 	if len(wr.SGL) > qp.cfg.MaxSGE {
 		return bad("a list of %d elements: this QP takes %d (MaxSGE)", len(wr.SGL), qp.cfg.MaxSGE)

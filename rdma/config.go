@@ -12,11 +12,11 @@ import (
 // Config is the configuration of an adapter. Exactly one of Ports and KernelPort must
 // be set. Every other field may stay zero.
 type Config struct {
-	// Ports are the network interfaces whose connections are taken over.
-	// "eth0.100" is VLAN 100 of eth0. Ports need CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF,
-	// and CAP_IPC_LOCK or enough memlock. If `stag load` has put a program on an
-	// interface, Open adopts the program in the mode in which it was loaded, and Close
-	// leaves it there.
+	// Ports are the network interfaces whose connections are taken over. "eth0.100" is
+	// VLAN 100 of eth0. Ports need CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, and CAP_IPC_LOCK
+	// or enough memlock. If `stag load` has put a program on an interface, Open adopts
+	// the program in the mode in which it was loaded, and Close leaves the program on
+	// the interface.
 	Ports []string
 
 	// KernelPort runs every connection over the kernel's own TCP instead. This is
@@ -66,18 +66,18 @@ type Config struct {
 	// port was loaded with room for fewer.
 	MaxFlows int
 	// Partial says whether a port accepts segments with an incomplete TCP checksum. A
-	// kernel sends such segments if it leaves the checksum to a device (a veth), and the
-	// device does not compute it.
+	// kernel sends such segments if it leaves the checksum to a device, and the device
+	// (a veth) does not compute the checksum.
 	Partial Partial
 	// Congestion is the congestion control of the connections that are taken over:
 	// "cubic" or "reno". With "", a connection keeps the algorithm that the kernel has
 	// chosen if it is one of these two. Otherwise the connection gets CUBIC.
 	Congestion string
 
-	// NoControl makes no control socket. `stag show`, `stag dump` and `stag metrics` do
-	// not see the adapter then. Without NoControl, Open makes a socket in /run/stag.
-	// For ordinary users, the socket is in $XDG_RUNTIME_DIR/stag or in the user's own
-	// directory for temporary files. Open fails if it cannot make the socket.
+	// NoControl makes no control socket. Without the socket, `stag show`, `stag dump`
+	// and `stag metrics` do not see the adapter. Without NoControl, Open makes a socket
+	// in /run/stag. For ordinary users, the socket is in $XDG_RUNTIME_DIR/stag or in the
+	// user's own directory for temporary files. Open fails if it cannot make the socket.
 	NoControl bool
 
 	// Log gets a line when an object is made or closed. At debug level it also gets the

@@ -24,13 +24,13 @@ type CQ struct {
 	number  uint32 // number in `stag show cqs`
 	notify  chan struct{}
 
-	polling sync.Mutex              // held during Poll
+	polling sync.Mutex              // lock that is held during Poll
 	runners atomic.Pointer[runners] // runners of the CQ's QPs; nil unless progress is inline
 
 	mu      sync.Mutex // guards the fields below; held briefly, also by engines
 	wake    chan struct{}
 	users   map[*QP]int            // QPs that use the CQ, with their number of queues that use it: 1 or 2
-	driven  map[adapter.Runner]int // runners of QPs that use the CQ, with the number of their queues
+	driven  map[adapter.Runner]int // runners of QPs that use the CQ, with the number of queues that each runs and that complete to the CQ
 	told    bool                   // the overrun has been reported
 	closed  bool
 	closing atomic.Bool
@@ -102,7 +102,7 @@ func (c *CQ) Next(ctx context.Context) (Completion, error) {
 	return got[0], nil
 }
 
-// Wait sleeps until there is a completion to poll. With inline progress it first does
+// Wait sleeps until there is a completion to poll. With inline progress Wait first does
 // the connections' work for a short time (Config.Spin). If several goroutines wait,
 // another one may poll the completion first. Poll can therefore find nothing after
 // Wait. Wait returns the cause of ctx's end, or ErrClosed. Wait returns ErrCQOverrun
@@ -138,7 +138,7 @@ func (c *CQ) look(ctx context.Context) bool {
 		if c.closing.Load() || ctx.Err() != nil {
 			break
 		}
-		m = c.runners.Load() // a connection that moves changes it
+		m = c.runners.Load() // a connection that moves changes the list
 	}
 	return false
 }

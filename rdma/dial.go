@@ -11,9 +11,9 @@ import (
 // connection over. When Dial returns nil, sends can be posted. Conn returns what the
 // ends agreed on.
 //
-// If a host has several addresses, Dial tries all of them. It begins with the next
-// address when one fails or has taken 250 ms. It uses the first address that answers
-// (RFC 8305).
+// If a host has several addresses, Dial tries all of them. Dial begins with the next
+// address when an address fails or has not answered for 250 ms. Dial uses the first
+// address that answers (RFC 8305).
 //
 // An error leaves the QP as it was, ready for another Dial, with one exception: if the
 // connection was lost during the take-over, the QP is dead and Err returns the same
@@ -23,7 +23,8 @@ import (
 // ErrConnected; ErrClosed.
 //
 // If the peer closes its direction directly after its Reply, the connection ends before
-// it can be taken over. With Config.Ports the connection is then lost in this way.
+// it can be taken over. With Config.Ports this is a loss during the take-over, so that
+// the QP is dead.
 func (qp *QP) Dial(ctx context.Context, address string, p ConnParams) error {
 	if err := qp.dial(ctx, address, p); err != nil {
 		return fmt.Errorf("dial %s: %w", address, err)

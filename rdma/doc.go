@@ -94,8 +94,8 @@
 // soon as they are not.
 //
 // A peer's Send with Invalidate invalidates a region that is bound to the peer's own
-// QP. It cannot invalidate a region that other streams use as well, unless the region
-// has the right RemoteInvalidate.
+// QP. Such a Send cannot invalidate a region that other streams use as well, unless the
+// region has the right RemoteInvalidate.
 //
 // # Concurrency
 //

@@ -23,7 +23,7 @@ type EndpointConfig struct {
 	// Memory, Size and Access must be zero if MR is set.
 	MR *MR
 
-	// Memory becomes the Endpoint's region (PD.RegMR). It may be any memory of the
+	// Memory becomes the Endpoint's region (PD.RegMR). Memory may be any memory of the
 	// program. The program must not unmap it before Close. Size must be 0 if Memory is
 	// set.
 	Memory []byte
@@ -37,8 +37,8 @@ type EndpointConfig struct {
 	// has no access.
 	Access Access
 
-	// OneCQ makes one CQ for both queues. SendCQ and RecvCQ of the Endpoint are the same
-	// then.
+	// OneCQ makes one CQ for both queues. SendCQ and RecvCQ of the Endpoint are then the
+	// same CQ.
 	OneCQ bool
 
 	// QP is the configuration of the QP. For a CQ that is nil, CreateEndpoint makes one
@@ -140,7 +140,8 @@ func (e *Endpoint) make(a *Adapter, cfg EndpointConfig) (err error) {
 	return nil
 }
 
-// register makes the region.
+// register registers the Endpoint's own region: Memory if it is set, otherwise octets of
+// the region heap.
 func (c EndpointConfig) register(pd *PD) (*MR, error) {
 	if c.Memory != nil {
 		return pd.RegMR(c.Memory, c.Access)

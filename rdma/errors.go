@@ -11,10 +11,10 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// Causes of errors. errors.Is finds the cause in an error of this package. An error
-// because of a time limit is also a net.Error whose Timeout is true, and errors.As finds
-// it. The limit may be the caller's, a configured one, or the limit for a peer that
-// acknowledges nothing.
+// Causes of errors. errors.Is finds the cause in an error of this package. If a time
+// limit causes an error, errors.As finds a net.Error in it, whose Timeout is true. The
+// limit may be the caller's, a configured one, or the limit for a peer that acknowledges
+// nothing.
 var (
 	// ErrClosed means that the object is closed, or the adapter that it belongs to.
 	// errors.Is also finds net.ErrClosed.
@@ -47,9 +47,9 @@ var (
 	// offer.
 	ErrMismatch = errors.New("the two ends cannot agree on a connection")
 	// ErrMarkersRefused means that this end asked for Markers and the peer did not accept
-	// the connection. The peer rejected it without private data (an error of Dial), or
-	// closed it without a message (the QP's Err after Accept). The peer may not support
-	// Markers.
+	// the connection. The peer rejected the connection without private data (an error of
+	// Dial), or closed the connection without a message (the QP's Err after Accept). The
+	// peer may not support Markers.
 	ErrMarkersRefused = mpa.ErrMarkersRefused
 	// ErrUnsummed means that the peer's kernel does not compute the TCP checksums of its
 	// segments, and this end does not accept such segments (Config.Partial). The error
@@ -60,12 +60,12 @@ var (
 	// ErrQuota means that the protection domain has as many regions as it can have
 	// (Config.MaxRegionsPerPD).
 	ErrQuota = tpt.ErrQuota
-	// ErrNoAccess means that memory was to be registered with a right that the program
-	// itself does not have to that memory.
+	// ErrNoAccess means that the program asked for a right to registered memory, and does
+	// not have that right to the memory itself.
 	ErrNoAccess = heap.ErrNoAccess
 	// ErrMemoryGone means that registered memory could not be accessed, because it has
-	// been unmapped, protected or truncated. It is the cause of a QPError. The region is
-	// invalid from then on.
+	// been unmapped, protected or truncated. ErrMemoryGone is the cause of a QPError. The
+	// region is invalid from then on.
 	ErrMemoryGone = rdmap.ErrMemoryGone
 	// ErrCQOverrun means that a CQ was full and a completion is lost.
 	ErrCQOverrun = rdmap.ErrCQOverrun

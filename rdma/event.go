@@ -47,16 +47,16 @@ func (t EventType) String() string {
 // the QP and connect another one.
 type Event struct {
 	Type EventType
-	QP   *QP    // set for QPFatal, RouteAway and RouteBack
-	CQ   *CQ    // set for CQOverrun
-	Port string // set for PortDown, PortUp, PortLost, RouteAway and RouteBack
+	QP   *QP    // QP that the event concerns, for QPFatal, RouteAway and RouteBack
+	CQ   *CQ    // CQ that the event concerns, for CQOverrun
+	Port string // name of the port, for PortDown, PortUp, PortLost, RouteAway and RouteBack
 	Err  error  // QPFatal: a *QPError. CQOverrun: ErrCQOverrun. PortLost, RouteAway: the reason
 }
 
 // eventsKept is how many unread events the queue holds.
 const eventsKept = 256
 
-// events is a queue. Adding to it never blocks. If the queue is full, the new event is
+// events is a queue. Adding an event never blocks. If the queue is full, the new event is
 // lost.
 type events struct {
 	c    chan Event

@@ -17,8 +17,8 @@ type greeting struct {
 // greetings are the peers of a Listener that have not sent their Request, by source. If
 // there are too many, the oldest peer of the source with the most peers is evicted (RFC
 // 5042 §6.4.2). A host that opens connections and sends nothing then evicts only its
-// own connections. It does not evict peers that are farther away and take longer for
-// their Request.
+// own connections. Such a host does not evict peers that are farther away and take
+// longer for their Request.
 type greetings struct {
 	most    int
 	count   int

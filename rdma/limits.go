@@ -19,7 +19,7 @@ const (
 
 // Attributes are the properties and limits of an adapter.
 type Attributes struct {
-	Ports  []Port // with KernelPort, one entry without an interface
+	Ports  []Port // ports of the adapter; with KernelPort, one entry without an interface
 	Limits Limits
 
 	Progress Progress // the choice of Open: ProgressEngine or ProgressInline
@@ -35,7 +35,7 @@ type Port struct {
 	Name      string         // name of the interface; "" for the kernel's port
 	Addresses []netip.Prefix // addresses of the interface
 	MTU       int            // MTU for IP packets in octets; 0 for the kernel's port
-	Path      string         // "kernel port", or how the interface is used
+	Path      string         // how the interface is used, or "kernel port"
 
 	// NoZeroCopy says why zero copy was tried and is not used. NoZeroCopy is nil otherwise.
 	NoZeroCopy error

@@ -83,8 +83,8 @@ type ListenStats struct {
 
 type listenCounters struct{ requests, silent, malformed, gone, noPort, overflow atomic.Uint64 }
 
-// limits makes one limit of log lines for each reason to refuse a peer. Many lines with
-// one reason then do not suppress lines with another.
+// limits makes a limit of log lines for each reason to refuse a peer. With one limit for
+// all reasons, many lines with one reason would suppress the lines with another reason.
 func (c *listenCounters) limits() map[*atomic.Uint64]*logLimit {
 	return map[*atomic.Uint64]*logLimit{
 		&c.silent: {}, &c.malformed: {}, &c.gone: {}, &c.noPort: {}, &c.overflow: {},

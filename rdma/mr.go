@@ -24,15 +24,15 @@ type MR struct {
 
 // MROptions are the less common properties of a region.
 type MROptions struct {
-	// Start is the tagged offset of the first octet. Work requests and peers address the
-	// octet by it. The default 0 is what libibverbs calls zero-based. An offset is then
-	// an index of Bytes on both ends, and tells the peer nothing about this program's
-	// addresses.
+	// Start is the tagged offset of the first octet. Work requests and peers use this
+	// offset to name the octet. The default 0 is what libibverbs calls zero-based. An
+	// offset is then an index of Bytes on both ends, and tells the peer nothing about
+	// this program's addresses.
 	Start uint64
 
-	// QP, if not nil, is the only QP that may use the region, in its work requests and
-	// on behalf of its peer (RFC 5041 §8.2: the STag is associated with one stream). It
-	// must be of the region's PD. If QP is nil, all QPs of the PD may use the region.
+	// QP, if not nil, is the only QP that may use the region, in its work requests and on
+	// behalf of its peer (RFC 5041 §8.2: the STag is associated with one stream). QP must
+	// be of the region's PD. If QP is nil, all QPs of the PD may use the region.
 	QP *QP
 }
 
@@ -161,10 +161,10 @@ func (pd *PD) unbind(number uint32) {
 // LKey returns the STag that names the region in work requests.
 func (m *MR) LKey() STag { return m.stag }
 
-// RKey returns the STag that names the region to the peer. It is the same as the LKey.
-// An RDMA Read carries the LKey of its sink on the wire, and the Read Response names the
-// sink by it, so that iWARP needs one number for both. The access flags say what a peer
-// may do with the region.
+// RKey returns the STag that names the region to the peer. RKey returns the same STag as
+// LKey. iWARP needs one number for both, because an RDMA Read carries the LKey of its
+// sink on the wire, and the Read Response names the sink by that LKey. The access flags
+// say what a peer may do with the region.
 func (m *MR) RKey() STag { return m.stag }
 
 // Addr returns the tagged offset of the first octet.
@@ -178,8 +178,8 @@ func (m *MR) Len() int { return m.size }
 // was closed before. The program must not access the memory after that.
 func (m *MR) Bytes() []byte { return octetsAt(m.first, m.size) }
 
-// SGE returns the element for n octets of the region, from octet off on. It panics as
-// slicing Bytes would if the octets are not in the region. It also panics if n is more
+// SGE returns the element for n octets of the region, from octet off on. If the octets
+// are not in the region, SGE panics as slicing Bytes would. SGE also panics if n is more
 // than an element can have (2^32-1).
 func (m *MR) SGE(off, n int) SGE {
 	if n > 0 && uint64(n) > maxMessage {
@@ -204,10 +204,10 @@ func (m *MR) Invalidate() error {
 	return m.pd.adapter.table.Invalidate(m.stag, m.pd.domain)
 }
 
-// Close deregisters the region. Close waits for the engines. When it returns, peers and
-// work requests change no octet of the memory any more. Work requests and messages that
-// still name the region fail. Close may be called twice. Close may be called after the
-// adapter's Close, to free the memory of AllocMR.
+// Close deregisters the region. Close waits for the engines. When Close returns, peers
+// and work requests change no octet of the memory any more. Work requests and messages
+// that still name the region fail. Close may be called twice. Close may be called after
+// the adapter's Close, to free the memory of AllocMR.
 func (m *MR) Close() error {
 	if !m.closed.CompareAndSwap(false, true) {
 		return nil

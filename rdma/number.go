@@ -54,9 +54,9 @@ func (a *Adapter) freeNumber(number uint32) {
 }
 
 // holdNumber reserves the QP's number for a region that is bound to the QP. Without the
-// reservation, another QP could get the number after the QP's Close, and with it the
-// region. freeNumber ends the reservation. holdNumber returns ErrClosed if the QP is
-// closed.
+// reservation, another QP could get the number after the QP's Close, and could then use
+// the region. freeNumber ends the reservation. holdNumber returns ErrClosed if the QP
+// is closed.
 func (a *Adapter) holdNumber(qp *QP) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -15,9 +15,9 @@ const NoReads = -1
 
 // ConnParams are the parameters of a connection. The zero value works.
 type ConnParams struct {
-	// PrivateData goes to the peer's application with the Request or the Reply. It has up
-	// to 508 octets, or 512 with revision 1. Some peers take less (Linux siw and Chelsio:
-	// 252).
+	// PrivateData goes to the peer's application with the Request or the Reply.
+	// PrivateData has up to 508 octets, or 512 with revision 1. Some peers take less
+	// (Linux siw and Chelsio: 252).
 	PrivateData []byte
 
 	// IRD is how many RDMA Reads of the peer this end serves at a time. ORD is how
@@ -59,9 +59,9 @@ type ConnParams struct {
 	Timeout time.Duration
 
 	// PeerTimeout is how long a connection waits for a peer that sends nothing, not even
-	// acknowledgements. PeerTimeout applies whether data is in flight or not. It is 3 s
-	// or more. 0 means the kernel's settings: usually 2 to 3 minutes of silence, and 15
-	// minutes for data without acknowledgement.
+	// acknowledgements. PeerTimeout applies whether data is in flight or not. PeerTimeout
+	// is 3 s or more. 0 means the kernel's settings: usually 2 to 3 minutes of silence,
+	// and 15 minutes for data without acknowledgement.
 	PeerTimeout time.Duration
 }
 

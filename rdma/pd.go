@@ -34,7 +34,7 @@ func (a *Adapter) AllocPD() (*PD, error) {
 	return &PD{adapter: a, domain: pd}, nil
 }
 
-// enter adds one to a count of regions or QPs. leave subtracts it again.
+// enter adds one to a count of regions or QPs. leave subtracts one from the count.
 func (pd *PD) enter(count *int) error {
 	pd.mu.Lock()
 	defer pd.mu.Unlock()

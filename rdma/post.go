@@ -14,9 +14,9 @@ import "fmt"
 // The adapter owns the memory that the lists name until the work request's completion, or
 // until the completion of a later request of the same QP, because completions come in
 // order. The caller may use inline data, and the lists themselves, again at once. The
-// completion of a Write or a Send says that the transport answers for its delivery, not
-// that the peer has it. After the end of the connection, PostSend still accepts work
-// requests. Such requests complete as Flushed.
+// completion of a Write or a Send says that the transport is responsible for the
+// delivery, not that the peer has the octets. After the end of the connection, PostSend
+// still accepts work requests. Such requests complete as Flushed.
 func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 	qp.sending.Lock()
 	if !qp.started.Load() && !qp.machine.Dead() {

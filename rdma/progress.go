@@ -26,7 +26,7 @@ const (
 	// the send queue, Polls that find nothing, and Waits, so that posting and waiting need
 	// no other thread. The adapter's goroutines exist too. The adapter's goroutines take
 	// over when a Wait or an Arm says that the program sleeps, or some milliseconds after
-	// the last Poll. They serve every deadline in any case.
+	// the last Poll. The adapter's goroutines serve every deadline in any case.
 	ProgressInline
 )
 
@@ -81,8 +81,8 @@ func (m *runners) visit() bool {
 	return true
 }
 
-// awake reports whether the goroutines of all runners are at work. A caller that did the
-// work as well would slow them down more than it helps.
+// awake reports whether the goroutines of all runners are at work. If the caller did the
+// work as well, it would slow these goroutines down more than it helps.
 func (m *runners) awake() bool {
 	for _, x := range *m {
 		if !x.Awake() {
@@ -101,8 +101,8 @@ func (m *runners) watch() {
 	}
 }
 
-// drive adds n to the number of send and receive queues that m runs and that complete to
-// this CQ. n may be negative. The users of the CQ run m themselves while that number is
+// drive adds n to a count for m: the send and receive queues that m runs and that complete
+// to this CQ. n may be negative. The users of the CQ run m themselves while that count is
 // positive and the CQ has at most mostRunners runners.
 func (c *CQ) drive(m adapter.Runner, n int) {
 	c.mu.Lock()
@@ -121,8 +121,8 @@ func (c *CQ) drive(m adapter.Runner, n int) {
 	c.runners.Store(&list)
 }
 
-// follow makes the QP's CQs run the runner that the connection has now. It is called
-// when the QP gets its connection, and after each move of the connection.
+// follow makes the QP's CQs run the runner that the connection has now. The QP calls follow
+// when it gets its connection, and after each move of the connection.
 func (qp *QP) follow() {
 	c := qp.conn.Load()
 	if c == nil {

@@ -18,7 +18,7 @@ import (
 // QPConfig is the configuration of a QP. SendCQ and RecvCQ must be set. A zero in
 // another field means its default.
 type QPConfig struct {
-	SendCQ, RecvCQ *CQ // may be the same CQ
+	SendCQ, RecvCQ *CQ // CQs of the two queues; they may be the same CQ
 
 	SendDepth int // work requests that the send queue can hold; 0 means 128
 	RecvDepth int // work requests that the receive queue can hold; 0 means 128
@@ -72,7 +72,7 @@ type QP struct {
 	pd      *PD
 	machine *rdmap.QP
 	cfg     QPConfig
-	done    chan struct{} // closed when the connection is gone
+	done    chan struct{} // channel that is closed when the connection is gone
 
 	conn  atomic.Pointer[adapter.Conn] // the connection; nil until the QP has taken it over
 	over  sync.Once                    // closes done
@@ -90,10 +90,10 @@ type QP struct {
 
 	mu      sync.Mutex // guards the fields below; held briefly
 	stage   stage
-	cancel  context.CancelCauseFunc // ends the current attempt to connect; nil: no attempt runs
-	settled chan struct{}           // closed when the current attempt is over
+	cancel  context.CancelCauseFunc // function that ends the current attempt to connect; nil: no attempt runs
+	settled chan struct{}           // channel that is closed when the current attempt is over
 	agreed  Conn
-	doomed  error // in stage connecting, the reason why the attempt must fail
+	doomed  error // reason why the attempt must fail, in stage connecting
 	closed  bool
 }
 
@@ -120,7 +120,7 @@ type Conn struct {
 	PeerIRD       int    // Reads of this end that the peer serves at a time, as sent (RFC 6581 §9.1); 16383 leaves it to the applications
 	PeerORD       int    // RDMA Reads that the peer wants outstanding at a time, as the peer sent it
 	PrivateData   []byte // private data in the peer's Request or Reply
-	Path          string // "kernel port", or the port and its mode
+	Path          string // the port and its mode, or "kernel port"
 }
 
 // CreateQP makes a QP that is not connected yet. Post the first receives before
@@ -228,9 +228,9 @@ const (
 )
 
 // news runs after a step in which the state has changed. news does not block. Several
-// goroutines may run it at once. Only one of them reports the QPFatal event. news closes
-// done only after that report, because Adapter.Close waits for everything that has begun
-// until then.
+// goroutines may run news at once. Only one of them reports the QPFatal event. news closes done
+// only after that report. Adapter.Close waits for done and then for everything that has begun,
+// and so also for the report.
 func (qp *QP) news() {
 	err := qp.Err()
 	asked := errors.Is(err, ErrClosed) || errors.Is(err, stream.ErrAborted)
@@ -242,8 +242,8 @@ func (qp *QP) news() {
 		qp.adapter.events.add(Event{Type: QPFatal, QP: qp, Err: err})
 		qp.fatal.Store(told)
 	}
-	// If another goroutine is still reporting the event, that goroutine checks again
-	// afterwards.
+	// If another goroutine is still reporting the event, that goroutine closes done after the
+	// report.
 	if qp.machine.Dead() && qp.fatal.Load() != telling {
 		qp.over.Do(func() { close(qp.done) })
 	}
@@ -315,7 +315,7 @@ func (qp *QP) doom(err error) {
 	qp.ring()
 }
 
-// kill ends a QP that has no stream. It flushes all posted requests.
+// kill ends a QP that has no stream. kill flushes all posted requests.
 func (qp *QP) kill(err error) {
 	qp.machine.Kill(err)
 	qp.adapter.board.Deliver()
@@ -336,7 +336,7 @@ func (qp *QP) Close() error {
 		<-settled
 	}
 	<-qp.done
-	qp.gone.Do(func() { // every concurrent Close returns after this point
+	qp.gone.Do(func() { // a concurrent Close returns only after this function has returned
 		qp.delist()
 		qp.adapter.log.Info("QP closed", "qp", qp.Number())
 	})

@@ -28,11 +28,11 @@ type snapshot struct {
 	counted totals        // counters of closed QPs; Describe adds those of the other QPs
 }
 
-// reportedQP is a QP and its counters. Look reads them between two steps of the QP, and
-// Describe reads those of a dead QP.
+// reportedQP is a QP and its counters. Look reads the counters between two steps of the
+// QP. For a dead QP, Describe reads the counters.
 type reportedQP struct {
 	qp    *QP
-	conn  *adapter.Conn // nil: the QP is not connected
+	conn  *adapter.Conn // connection of the QP; nil: the QP is not connected
 	stats rdmap.Stats
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // ConnRequest is a peer's request for a connection. The program must answer it by exactly
-// one of Accept, Reject and Close. It is safe for concurrent use.
+// one of Accept, Reject and Close. A ConnRequest is safe for concurrent use.
 type ConnRequest struct {
 	listener *Listener
 	socket   *adapter.Socket

@@ -121,8 +121,8 @@ const (
 	Errored   = rdmap.Errored   // the connection is gone; all requests are flushed or will be
 )
 
-// QPError is the reason why a QP's connection ended with an error: a Terminate message,
-// or an error of the stream below. *QPError is an error. It unwraps to Err.
+// QPError is the reason why a QP's connection ended with an error: a Terminate message, or an
+// error of the stream below. *QPError is an error. Unwrap returns Err.
 //
 //	type QPError struct {
 //		QP         uint32        // number of the QP
@@ -153,24 +153,24 @@ type Opcode = wire.Opcode
 //	}
 type TerminateCode = rdmap.Code
 
-// Access is the set of rights to a region. Work requests of QPs of the region's PD may
-// always read it. The numbers are those of libibverbs. Only RemoteInvalidate does not
-// exist in libibverbs.
+// Access is the set of rights to a region. Work requests of QPs of the region's PD may always
+// read the region. The numbers are those of libibverbs. Only RemoteInvalidate does not exist in
+// libibverbs.
 type Access uint32
 
 // Access flags.
 const (
-	LocalWrite   Access = 0x01 // receives and Reads of this end may write to it
-	RemoteWrite  Access = 0x02 // peers may write to it; needs LocalWrite
-	RemoteRead   Access = 0x04 // peers may read it
+	LocalWrite   Access = 0x01 // receives and Reads of this end may write to the region
+	RemoteWrite  Access = 0x02 // peers may write to the region; needs LocalWrite
+	RemoteRead   Access = 0x04 // peers may read the region
 	RemoteAtomic Access = 0x08 // recorded in the table; atomic operations do not exist yet
 	MWBind       Access = 0x10 // recorded in the table; memory windows do not exist yet
 	ZeroBased    Access = 0x20 // tagged offsets begin at 0, as they do by default
 
-	// RemoteInvalidate lets every peer of the PD invalidate the region's STag by a Send
-	// with Invalidate, for all streams that use it. A region that is bound to a QP
-	// (MROptions.QP) and has another remote right does not need RemoteInvalidate. The
-	// peer of that QP may invalidate it anyway (RFC 5040 §8.1.1 rule 7).
+	// RemoteInvalidate lets every peer of the PD invalidate the region's STag by a Send with
+	// Invalidate, for all streams that use the STag. A region that is bound to a QP
+	// (MROptions.QP) and has another remote right does not need RemoteInvalidate. The peer of
+	// that QP may invalidate the STag anyway (RFC 5040 §8.1.1 rule 7).
 	RemoteInvalidate Access = 1 << 30
 )
 

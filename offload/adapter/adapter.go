@@ -26,15 +26,15 @@ type Adapter struct {
 	log     *slog.Logger
 	layers  []Layer
 	space   *loader.Namespace
-	net     *loader.Net // nil with KernelPort
+	net     *loader.Net // network namespace of the ports; nil with KernelPort
 	ways    loader.Recent[loader.Query, loader.Route]
-	ports   []*Port // none with KernelPort
+	ports   []*Port // ports of the adapter; with KernelPort there are none
 	table   *tpt.Table
 	heap    *heap.Heap
 	board   *signal.Board
 	tapped  *captures
 	undo    undo.Stack
-	control *control.Server // nil with NoControl
+	control *control.Server // control socket; nil with NoControl
 	number  int             // number that tells the process's adapters apart
 	inline  bool            // the program's own goroutines run connections
 	began   time.Time       // time of Open
@@ -45,13 +45,13 @@ type Adapter struct {
 	life context.Context
 	die  context.CancelCauseFunc
 
-	running sync.WaitGroup // goroutines of kernel ports, and goroutines of layers (Go)
+	running sync.WaitGroup // counts goroutines of kernel ports, and goroutines that Go has started
 	lost    atomic.Int32   // number of ports that are lost for good
 
 	// busy guards the table and the heap. Users of the table and the heap hold it for
 	// reading. Close holds it for writing while it frees them. No engine takes busy.
 	busy   sync.RWMutex
-	closed bool // Close has begun; busy guards it
+	closed bool // true when Close has begun; busy guards this field
 }
 
 // Open makes an adapter with these layers. The adapter belongs to the network namespace
@@ -95,8 +95,8 @@ func (a *Adapter) open() (err error) {
 	return a.openControl()
 }
 
-// tableMemory returns the memory for the table. It is a BPF array, which tools and
-// programs can read. With KernelPort tableMemory returns nil, and the table allocates
+// tableMemory returns the memory for the table. The memory is a BPF array, which tools
+// and programs can read. With KernelPort tableMemory returns nil, and the table allocates
 // its own memory. If a port is loaded, the array stays in the port's instance after
 // Close.
 func (a *Adapter) tableMemory() ([]byte, error) {

@@ -19,8 +19,8 @@ import (
 
 const (
 	// captureIdleLeast and captureIdleMost limit how long a capture that found no
-	// packets waits before it looks again. Engines do not wake a capture. A ring of 8
-	// MiB is full only after a longer time, even at 16 Gb/s.
+	// packets waits before it looks again. A capture must look again because engines do
+	// not wake it. Even at 16 Gb/s, a ring of 8 MiB is full only after a longer time.
 	captureIdleLeast = 250 * time.Microsecond
 	captureIdleMost  = 4 * time.Millisecond
 
@@ -40,13 +40,13 @@ const (
 // captures counts the running captures, so that Close can let them read the last
 // packets.
 type captures struct {
-	packets, lost atomic.Uint64 // counts of all captures since Open
+	packets, lost atomic.Uint64 // numbers of packets that all captures since Open have received, and lost
 
 	mu      sync.Mutex // guards the fields below; no engine takes it
 	ended   bool
 	count   int // number of running captures
 	running sync.WaitGroup
-	quiet   chan struct{}                   // closed when no more packets will come
+	quiet   chan struct{}                   // channel that is closed when no more packets will come
 	past    map[engine.FlowID]report.Stream // streams of connections that layers have closed while a capture ran
 }
 
@@ -140,7 +140,7 @@ type capture struct {
 	queues  []tappedQueue
 	known   map[engine.FlowID]report.Stream // streams that f has received
 	conns   map[engine.FlowID]report.Stream // streams of the layers' connections that were taken over
-	asked   bool                            // this batch has read conns
+	asked   bool                            // conns has been read for this batch
 	streams []report.Stream                 // streams that are new in this batch
 
 	newcomers []Connection // connections that are being taken over
@@ -152,7 +152,6 @@ type capture struct {
 	lost    uint64        // value of Lost in the last batch
 }
 
-// tappedQueue is one queue of a capture.
 type tappedQueue struct {
 	ring   *tap.Ring
 	port   *Port

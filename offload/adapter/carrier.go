@@ -53,7 +53,7 @@ type interruptible interface{ Between(fn func()) }
 // Runner runs the steps of connections.
 type Runner = visits.Runner
 
-// Conn is a connection that was taken over. A Conn does not change. It is safe for
+// Conn is a connection that was taken over. A Conn does not change. A Conn is safe for
 // concurrent use.
 type Conn struct {
 	carrier Carrier

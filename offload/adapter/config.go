@@ -26,7 +26,7 @@ type Config struct {
 	Progress Progress
 	Spin     time.Duration // how long an engine looks for more work before it sleeps
 
-	// Use of the ports; nic.Config describes these fields.
+	// The next fields say how the ports are used. nic.Config describes them.
 	Generic            bool
 	VLAN               uint16
 	Queues             int
@@ -38,7 +38,7 @@ type Config struct {
 	Congestion         string // "cubic", "reno", or "" for the kernel's choice for each connection
 
 	NoControl bool         // make no control socket
-	Log       *slog.Logger // nil: no log
+	Log       *slog.Logger // log of the adapter; nil: no log
 
 	// Notify is called for events of ports and routes. Notify must not block. nil: the
 	// adapter drops events.
@@ -53,7 +53,7 @@ const (
 
 // Largest values of a Config.
 const (
-	maxHeap    = 1 << 46 // in octets
+	maxHeap    = 1 << 46 // octets
 	maxRegions = 1<<24 - 1
 )
 
@@ -113,6 +113,6 @@ func (c Config) portMistakes() (errs []error) {
 	return errs
 }
 
-// entries returns the length of the table. The table never gives out entry 0. It has at
-// least 64 entries, because fewer do not fill a page.
+// entries returns the length of the table. The table never gives out entry 0. The
+// length is at least 64, because fewer entries do not fill a page.
 func (c Config) entries() uint32 { return max(64, uint32(1)<<bits.Len(uint(c.MaxRegions))) }

@@ -9,7 +9,7 @@ import (
 	"github.com/stag-rdma/stag/offload/report"
 )
 
-// source is the adapter as the control socket sees it.
+// source answers requests at the control socket with the adapter's state.
 type source struct{ *Adapter }
 
 // Report implements control.Source.
@@ -55,7 +55,8 @@ func (a *Adapter) openControl() (err error) {
 	return nil
 }
 
-// closeControl ends the socket. Answers that are being sent get a moment to finish.
+// closeControl closes the control socket. Answers that are being sent may finish first,
+// for a short time (control.Server.Close).
 func (a *Adapter) closeControl() error {
 	if a.control == nil {
 		return nil

@@ -10,7 +10,7 @@ type Description struct {
 	Name      string         // name of the interface; "" for the kernel's TCP
 	Addresses []netip.Prefix // addresses of the interface
 	MTU       int            // MTU for IP packets in octets; 0 for the kernel's TCP
-	Path      string         // "kernel port", or how the interface is used
+	Path      string         // how the interface is used, or "kernel port"
 
 	// NoZeroCopy says why zero copy was tried and is not used. NoZeroCopy is nil
 	// otherwise.

@@ -19,7 +19,7 @@
 //	report.go, report_port.go, report_table.go, control.go, stats.go
 //	              the adapter's report of itself, and the control socket
 //
-// Lock order: the lock behind Use comes first. A goroutine must not take it twice,
-// because a Close that waits between the two would block both goroutines. Locks of
-// layers, of captures and of the heap come last.
+// Lock order: the lock behind Use comes first. A goroutine must not take that lock
+// twice. If a Close waits for the lock when the goroutine takes it the second time,
+// both block forever. Locks of layers, of captures and of the heap come last.
 package adapter

@@ -13,7 +13,7 @@ var (
 	ErrNoPort = errors.New("no port leads there")
 )
 
-// closedError is the type of ErrClosed.
+// closedError makes errors.Is find net.ErrClosed in ErrClosed.
 type closedError struct{}
 
 func (closedError) Error() string        { return "closed" }

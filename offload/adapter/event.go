@@ -6,8 +6,8 @@ import "github.com/stag-rdma/stag/offload/nic"
 type EventType uint8
 
 const (
-	PortDown  EventType = iota // the port has lost its carrier
-	PortUp                     // the port has its carrier again
+	PortDown  EventType = iota // the port's interface has lost its link
+	PortUp                     // the port's interface has its link again
 	PortLost                   // the port is lost for good; Err and Last are valid
 	RouteAway                  // the kernel would now send the packets of Carriers another way; Err is valid
 	RouteBack                  // the kernel would send the packets of Carriers through the port again
@@ -28,7 +28,8 @@ func (a *Adapter) tell(e Event) {
 	}
 }
 
-// carrierChanged reports that a port has lost its carrier, or has it again.
+// carrierChanged reports that the interface of a port has lost its link, or has it
+// again.
 func (a *Adapter) carrierChanged(port string, up bool) {
 	t := PortDown
 	if up {
@@ -37,14 +38,15 @@ func (a *Adapter) carrierChanged(port string, up bool) {
 	a.tell(Event{Type: t, Port: port})
 }
 
-// portLost reports that a port is lost for good.
+// portLost sends the event PortLost. Last of that event is set if every port is lost
+// for good.
 func (a *Adapter) portLost(port string, err error) {
 	last := int(a.lost.Add(1)) == len(a.cfg.Ports)
 	a.tell(Event{Type: PortLost, Port: port, Err: err, Last: last})
 }
 
-// diverted reports that the route of connections no longer leads through the port. If
-// why is nil, the route leads through the port again.
+// diverted reports a change of the route of flows. If why is nil, the route leads
+// through the port again. Otherwise the route leads elsewhere, for the reason why.
 func (a *Adapter) diverted(port string, flows []*nic.Flow, why error) {
 	e := Event{Type: RouteAway, Port: port, Err: why}
 	if why == nil {

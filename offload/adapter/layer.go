@@ -34,11 +34,11 @@ type Reporter interface {
 
 // Snapshot is a layer's part of one report.
 type Snapshot interface {
-	// Connections lists the connections that the adapter must call Look of.
+	// Connections lists the connections whose Look the adapter must call.
 	Connections() []Connection
-	// Describe adds the layer's objects, and its counters by device, to r. r contains
-	// the devices. The adapter has called Look of every connection before. r.Counts is
-	// nil unless the caller asks for counts.
+	// Describe adds the layer's objects, and its counters by device, to r. r already
+	// contains the devices. The adapter has already called Look for every connection.
+	// r.Counts is nil unless the caller asks for counts.
 	Describe(r *report.Engine, parts report.Parts)
 	// Counters returns the layer's counters that belong to no device.
 	Counters() []report.Counter
@@ -46,9 +46,9 @@ type Snapshot interface {
 
 // Connection is the adapter's description of a connection of a layer.
 type Connection struct {
-	Conn          *Conn          // nil: the connection has not been taken over
+	Conn          *Conn          // connection after the take-over; nil: the connection has not been taken over
 	Local, Remote netip.AddrPort // addresses; zero until the take-over is about to begin
 	Stream        report.Stream  // result of the negotiation; the adapter fills in Device and Flow
 	Ended         bool           // no step of the connection runs any more
-	Look          func()         // reads, between two steps, the state that belongs to the steps; nil outside of reports
+	Look          func()         // reads, between two steps, the state that only steps may use; nil outside of reports
 }

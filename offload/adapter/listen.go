@@ -45,7 +45,7 @@ func (a *Adapter) ListenerAddr(l *net.TCPListener) netip.AddrPort {
 }
 
 // listenAddress resolves address. The host may be a name, or empty for every address. A
-// look-up may wait long for name servers, so that the caller must hold no lock of the
+// look-up may wait long for name servers. The caller must therefore hold no lock of the
 // adapter.
 func listenAddress(ctx context.Context, address string) (netip.AddrPort, error) {
 	host, service, err := net.SplitHostPort(address)

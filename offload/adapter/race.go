@@ -14,8 +14,8 @@ import (
 const attemptDelay = 250 * time.Millisecond
 
 // interleave returns hosts with the two address families in turn. The family of the
-// first host comes first. Each family keeps its order (RFC 8305 §4). If one family
-// does not work, the second attempt is therefore of the other family.
+// first host comes first. Each family keeps its order (RFC 8305 §4). The second attempt
+// therefore uses the other family, in case one family does not work.
 func interleave(hosts []netip.Addr) []netip.Addr {
 	var families [2][]netip.Addr
 	for _, h := range hosts {

@@ -14,8 +14,9 @@ import (
 )
 
 // Report describes the current state of the adapter and of its objects. Parts that the
-// caller does not ask for cost nothing. Report asks each engine in few and short calls
-// between steps. Report fails with ErrClosed from the moment when Close begins.
+// caller does not ask for cost nothing. Report makes few and short calls to each
+// engine, between the engine's steps. Report fails with ErrClosed from the moment when
+// Close begins.
 func (a *Adapter) Report(ctx context.Context, parts report.Parts) (report.Engine, error) {
 	r, err := a.report(ctx, parts)
 	if err != nil && a.life.Err() != nil {

@@ -55,8 +55,9 @@ func (a *Adapter) reportPort(ctx context.Context, p *Port, conns []*Connection, 
 	return nil
 }
 
-// device sets the fields for the present state of the interface. device leaves them
-// alone if the interface no longer exists. device must run in the adapter's namespace.
+// device fills in the fields that describe the present state of the interface. If the
+// interface no longer exists, device does not change these fields. device must run in
+// the adapter's namespace.
 func (p *Port) device(d *report.Device, space *loader.Net) {
 	link, path := p.nic.Link(), p.nic.Path()
 	d.State, d.Ifindex, d.MAC, d.MTU = portDown, link.Index, link.MAC.String(), link.MTU
@@ -74,7 +75,7 @@ func (p *Port) device(d *report.Device, space *loader.Net) {
 	if wire, err := net.InterfaceByIndex(link.PortIndex); err == nil { // the present name of the interface below
 		d.Speed = space.Speed(wire.Name)
 	}
-	addrs, _ := ifc.Addrs() // none if the interface has been removed meanwhile
+	addrs, _ := ifc.Addrs() // addrs is empty if the interface has been removed meanwhile
 	for _, addr := range addrs {
 		if prefix, err := netip.ParsePrefix(addr.String()); err == nil {
 			d.Addresses = append(d.Addresses, prefix)
@@ -86,7 +87,7 @@ func (p *Port) device(d *report.Device, space *loader.Net) {
 type liveFlow struct {
 	key  bpf.FlowKey
 	way  nic.Way
-	conn *Connection // nil: no layer knows the connection
+	conn *Connection // connection of the flow; nil: no layer knows the connection
 	info tcp.Info
 	done tcp.Stats
 	seen bool // info and done are valid
@@ -188,8 +189,8 @@ func (x *liveFlow) describe(f *report.Flow) {
 	}
 }
 
-// ssthresh returns nil if n is the largest number. That is the value before the first
-// loss.
+// ssthresh returns n for a report. ssthresh returns nil if n is the largest number,
+// because then no loss has set a threshold yet.
 func ssthresh(n uint32) *uint32 {
 	if n == math.MaxUint32 {
 		return nil

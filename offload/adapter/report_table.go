@@ -38,8 +38,8 @@ func (a *Adapter) reportMRs() []report.MR {
 	return list
 }
 
-// count counts the flows and regions of a report, also if their lists are left out.
-// Layers count their own objects.
+// count counts the flows and regions of a report, even if the report leaves out their
+// lists. Layers count their own objects.
 func (a *Adapter) count(r *report.Engine) *report.Counts {
 	n := &report.Counts{Flows: map[string]map[string]int{}, Diverted: map[string]int{}, QPs: map[string]int{}, MRs: map[string]int{}}
 	for _, f := range r.Flows {

@@ -46,9 +46,9 @@ type TakeOver struct {
 	Kind     bpf.Kind // kind of the ULP in the flow entry
 	Accepted bool     // a listener has accepted the connection
 
-	// LastWords, if set, writes the octets to the socket that must leave before the ULP
-	// has the connection, such as a responder's Reply. If LastWords fails, the
-	// take-over fails.
+	// LastWords, if set, writes the octets that must leave before the ULP has the
+	// connection, such as a responder's Reply. LastWords writes them to the socket. If
+	// LastWords fails, the take-over fails.
 	LastWords func() error
 
 	// Moved, if set and progress is inline, is called after each move of the connection
@@ -63,7 +63,7 @@ type TakeOver struct {
 //
 // On a port, LastWords is called only after the engine has begun to keep the peer's
 // segments. Otherwise an initiator could send everything and close before the take-over
-// is done. A half-closed connection cannot be taken over.
+// is done. TakeOver cannot take over such a half-closed connection.
 func (s *Socket) TakeOver(ctx context.Context, ulp stream.ULP, how TakeOver) (c *Conn, err error) {
 	defer s.Close()
 	if s.port == nil {

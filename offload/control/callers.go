@@ -12,7 +12,7 @@ import (
 type callers struct {
 	mu      *sync.Mutex       // guards the fields below
 	changed *sync.Cond        // condition variable of mu
-	all     map[net.Conn]bool // each connection, with true while the server answers a request of it
+	all     map[net.Conn]bool // the connections; the value is true while the server answers a request
 }
 
 func newCallers() callers {
@@ -20,8 +20,8 @@ func newCallers() callers {
 	return callers{mu, sync.NewCond(mu), map[net.Conn]bool{}}
 }
 
-// note records a change of a connection's state. It is the callback
-// http.Server.ConnState.
+// note records a change of a connection's state. The server calls note as its callback
+// ConnState (http.Server).
 func (c callers) note(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -33,7 +33,7 @@ var (
 type Question struct {
 	Parts    report.Parts
 	Budget   *Budget // limit of the memory for the answer; nil: OwnBudget or OtherBudget
-	Progress func()  // Report calls it from time to time while the answer arrives; nil: no calls
+	Progress func()  // Ask calls it from time to time while the answer arrives; nil: no calls
 }
 
 // Report asks for a report with all parts.
@@ -148,7 +148,7 @@ func (e Endpoint) dial(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// get sends a request. get returns an error for every answer except a good one.
+// get sends a request. get returns an error unless the status of the answer is 200.
 func (e Endpoint) get(ctx context.Context, what string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://engine"+what, nil)
 	if err != nil {
@@ -157,7 +157,7 @@ func (e Endpoint) get(ctx context.Context, what string) (*http.Response, error) 
 	resp, err := e.client().Do(req)
 	switch {
 	case errors.Is(err, ErrImpostor):
-		return nil, fmt.Errorf("pid %d, adapter %d: %w", e.PID, e.Adapter, errors.Unwrap(err)) // without the *url.Error around it
+		return nil, fmt.Errorf("pid %d, adapter %d: %w", e.PID, e.Adapter, errors.Unwrap(err)) // Unwrap removes the *url.Error
 	case errors.Is(err, os.ErrPermission):
 		return nil, fmt.Errorf("%w of pid %d: run as root, or as the user that it runs as", ErrPermission, e.PID)
 	case err != nil:

@@ -18,7 +18,7 @@ import (
 const maxElement = 64 << 10
 
 // Budget is a limit of the memory that reports may take. Reports that share a Budget
-// may together take that much memory. It is safe for concurrent use.
+// may together take that much memory. A Budget is safe for concurrent use.
 type Budget struct{ left atomic.Int64 }
 
 // NewBudget makes a Budget of the given number of octets.
@@ -67,9 +67,9 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// decoder reads a report without trust. decoder reads one element at a time. Each
-// element may have at most maxElement octets, and all elements together must be within
-// the budget.
+// decoder reads a report from an engine that may want to do harm. decoder reads one
+// element at a time. Each element may have at most maxElement octets, and all elements
+// together must be within the budget.
 type decoder struct {
 	*json.Decoder
 	ctx  context.Context
@@ -109,7 +109,6 @@ func (d *decoder) report(r *report.Engine) error {
 	return err
 }
 
-// member reads one member of the report.
 func (d *decoder) member(name string, r *report.Engine) error {
 	switch name {
 	case "schema":
@@ -194,7 +193,6 @@ func elements[T any](d *decoder, to *[]T, beside func(*T) int) error {
 	return err
 }
 
-// value reads one value.
 func (d *decoder) value(to any) error {
 	d.in.left = maxElement
 	if err := d.Decode(to); err != nil {
@@ -203,8 +201,9 @@ func (d *decoder) value(to any) error {
 	return d.pay()
 }
 
-// pay charges the text that was read since the last call to the budget, because strings
-// in the report keep the text. From time to time it calls progress and checks ctx.
+// pay charges text to the budget: all that was read since the last time that pay was
+// called. Strings in the report keep this text in memory. From time to time pay calls
+// progress and checks ctx.
 func (d *decoder) pay() error {
 	read := d.InputOffset() - d.seen
 	d.seen += read

@@ -17,9 +17,9 @@ import (
 )
 
 // Dir returns the directory of the sockets of this user's engines. For root it is
-// loader.RuntimeDir. For other users it is $XDG_RUNTIME_DIR/stag. That variable can
-// name another user's directory after su and sudo. In this case Dir is a directory of
-// the user's own in the directory for temporary files.
+// loader.RuntimeDir. For other users it is $XDG_RUNTIME_DIR/stag. After su or sudo,
+// that variable can name another user's directory. Dir then returns a directory of the
+// user's own below the directory for temporary files.
 func Dir() string {
 	if os.Geteuid() == 0 {
 		return loader.RuntimeDir
@@ -62,10 +62,10 @@ func Name(adapter int) (path string, err error) {
 // maxPath is the longest path in sockaddr_un.sun_path, without the zero at the end.
 const maxPath = 107
 
-// ownDir makes dir and returns it. If dir belongs to another user, it returns a
-// substitute, because the other user could put anything into dir. loader.RuntimeDir is
-// an exception: a user with the rights for engines may own it, and it is good enough
-// for claims.
+// ownDir makes dir and returns its path. If dir belongs to another user, that user
+// could put anything into dir. ownDir then returns a substitute. loader.RuntimeDir is
+// an exception: a user with the rights for engines may own it. ownDir returns it all
+// the same, because package loader keeps its claims there too.
 func ownDir(dir string) (string, error) {
 	if dir == loader.RuntimeDir {
 		if err := os.MkdirAll(dir, 0o755); err != nil { // mode 0755: every user may read the claims in the directory
@@ -111,8 +111,8 @@ func substitutes(dir string) []string {
 // substituted reports whether the socket at path is in a substitute directory.
 func substituted(path string) bool { return strings.HasPrefix(path, Dir()+".") }
 
-// parse reads a socket's name. The pid in the name is only a claim of the engine. In a
-// pid namespace the engine has another pid, and the claim can be false.
+// parse reads a socket's name. The pid in the name is only a claim of the engine. The
+// claim can be false, and an engine in another pid namespace has another pid here.
 func parse(path string) (pid, adapter int, ok bool) {
 	name := filepath.Base(path)
 	if !strings.HasPrefix(name, prefix) || !strings.HasSuffix(name, suffix) {
@@ -134,9 +134,9 @@ func sweep(path string) error {
 	return nil
 }
 
-// unlinkSocket removes the socket at path. unlinkSocket removes it from a directory
-// that it has opened first. Otherwise another user could replace the directory by a
-// link to a more important one.
+// unlinkSocket removes the socket at path. unlinkSocket opens the directory first, and
+// then removes the socket from the opened directory. Otherwise another user could
+// replace the directory by a link to a more important one.
 func unlinkSocket(path string) error {
 	dir, err := openDir(filepath.Dir(path), unix.O_PATH)
 	if err != nil {
@@ -151,7 +151,7 @@ func unlinkSocket(path string) error {
 	return unix.Unlinkat(dir, filepath.Base(path), 0)
 }
 
-// knock reports whether a process listens at path. ECONNREFUSED means that the socket
+// knock returns nil if a process listens at path. ECONNREFUSED means that the socket
 // exists and its maker is gone. Another process may have the maker's pid now.
 func knock(path string) error {
 	c, err := net.Dial("unix", path)

@@ -10,7 +10,8 @@ import (
 )
 
 // encode writes a report as JSON. encode writes one element after the other, so that
-// the whole text need not be in memory. regions, unless nil, is the last list.
+// the whole text need not be in memory. If regions is not nil, its entries are the last
+// list.
 func encode(to io.Writer, e report.Engine, regions iter.Seq[report.MR]) error {
 	w := bufio.NewWriterSize(to, 64<<10)
 	head := e

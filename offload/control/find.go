@@ -58,8 +58,8 @@ func find(pid int, places []place) (list []Endpoint, err error) {
 	return list, nil
 }
 
-// place is a directory with sockets. Only engines of the directory's owner count. Any
-// user can make files with any name in a directory of their own.
+// place is a directory with sockets. Only engines of the directory's owner count,
+// because any user can make files with any name in a directory of their own.
 type place struct {
 	dir   string
 	owner int
@@ -160,10 +160,11 @@ func (p place) names() (list []string) {
 // errNobody is the error for a socket without an engine of the directory's owner.
 var errNobody = errors.New("no engine of the place's owner listens there")
 
-// look asks the kernel which process listens at a socket. It believes the pid in the
-// name only if the kernel cannot tell. The kernel cannot tell if the process accepts no
-// more callers, or none from here. It also cannot tell if the process is outside of
-// this process's pid namespace. Such a process must be trusted.
+// look asks the kernel which process listens at a socket. If the kernel cannot tell,
+// look believes the pid in the name. The kernel cannot tell if the process accepts no
+// more connections, or none from this process. The kernel also cannot tell if the
+// process is outside of this process's pid namespace. In that case look refuses the
+// process unless its user is trusted.
 func (p place) look(name string) (Endpoint, error) {
 	pid, adapter, _ := parse(name)
 	e := Endpoint{filepath.Join(p.dir, name), pid, adapter, p.owner}

@@ -45,7 +45,6 @@ const (
 
 var errFrame = errors.New("what comes is no capture")
 
-// appendBatch appends the frames of a batch.
 func appendBatch(b []byte, batch report.Batch) ([]byte, error) {
 	for _, s := range batch.Streams {
 		text, err := json.Marshal(s)
@@ -82,7 +81,7 @@ func flag(yes bool) byte {
 	return 0
 }
 
-// frames reads batches without trust.
+// frames reads batches from an engine that may want to do harm.
 type frames struct {
 	from io.Reader
 	lost uint64

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrImpostor is returned if a process or user answers at a socket other than the one
-// that was found there.
+// ErrImpostor is returned if the process or the user that answers at a socket is not
+// the one that was found there.
 var ErrImpostor = errors.New("another process answers for the engine")
 
 // peerOf returns the kernel's credentials of the process at the other end of c. For a
@@ -27,9 +27,9 @@ func peerOf(c net.Conn) (cred *unix.Ucred, err error) {
 	return cred, errors.Join(failed, err)
 }
 
-// check checks that the process that answers is the one that e names. Any user could
-// make a socket in a directory of their own, and report false data about another user's
-// engine. The kernel gives pid 0 for a process that this process cannot see.
+// check returns an error unless the process that answers is the one in e. Any user
+// could make a socket in a directory of their own, and report false data about another
+// user's engine. The kernel gives pid 0 for a process that this process cannot see.
 func (e Endpoint) check(c net.Conn) error {
 	cred, err := peerOf(c)
 	if err != nil {
@@ -73,8 +73,8 @@ func (e Endpoint) connect(ctx context.Context) (net.Conn, error) {
 	return c, err
 }
 
-// openDir opens a directory. Only a directory of this user may be a link. Another user
-// could replace a directory by a link to a more important one.
+// openDir opens a directory. Only a directory of this user may be a link, because
+// another user could replace a directory by a link to a more important one.
 func openDir(dir string, flags int) (fd int, err error) {
 	flags |= unix.O_DIRECTORY | unix.O_CLOEXEC
 	if dir != Dir() {

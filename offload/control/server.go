@@ -42,9 +42,9 @@ type Server struct {
 	path    string
 	http    http.Server
 	log     *slog.Logger
-	stop    context.CancelFunc // ends all answers that are being sent
+	stop    context.CancelFunc // function that ends all answers that are being sent
 	callers callers
-	done    chan struct{} // closed when the server accepts no more connections
+	done    chan struct{} // channel that is closed when the server accepts no more connections
 	once    sync.Once
 	err     error
 }
@@ -84,7 +84,7 @@ func Serve(path string, source Source, log *slog.Logger) (*Server, error) {
 	return s, nil
 }
 
-// listen makes the socket. It has its mode from the beginning.
+// listen makes the socket. The socket has mode 0600 from the beginning.
 func listen(path string) (net.Listener, error) {
 	if errors.Is(knock(path), unix.ECONNREFUSED) {
 		if err := sweep(path); err != nil {
@@ -123,7 +123,7 @@ func (s *Server) Close() error {
 		s.callers.rest(grace)
 		s.err = s.http.Close()
 		<-s.done
-		s.http.Close() // for connections that were accepted too late for the first Close
+		s.http.Close() // this Close is for connections that were accepted too late for the first Close
 		s.callers.leave()
 	})
 	return s.err
@@ -194,7 +194,8 @@ func statusOf(r *http.Request, err error) int {
 // oneLine puts the lines of a text on one line.
 func oneLine(text string) string { return strings.ReplaceAll(strings.TrimSpace(text), "\n", "; ") }
 
-// slogger returns a log.Logger that passes the messages of package http to to.
+// slogger returns a log.Logger for package http. The log.Logger passes each message on
+// to the slog.Logger.
 func slogger(to *slog.Logger) *log.Logger {
 	return log.New(slogWriter{to}, "", 0)
 }

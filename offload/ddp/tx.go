@@ -46,8 +46,8 @@ func (m *Message) Next(maxULPDU int) int {
 	return int(min(uint64(m.Len-m.sent), uint64(maxULPDU-m.HeaderLen())))
 }
 
-// Cut appends the header of the next segment to b and advances m behind that segment.
-// The segment carries n octets of payload.
+// Cut appends the header of the next segment to b. The segment carries n octets of
+// payload. Cut advances m past that segment.
 func (m *Message) Cut(b []byte, n int) []byte {
 	at := m.sent
 	m.sent += uint32(n)

@@ -12,7 +12,7 @@ var ErrStopped = errors.New("engine stopped")
 // command is a function to run on the queue's goroutine.
 type command struct {
 	run  func()
-	done chan struct{} // closed when run has returned
+	done chan struct{} // channel that is closed when run has returned
 	next *command
 }
 

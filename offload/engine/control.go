@@ -17,12 +17,12 @@ import (
 var ErrNoFlow = errors.New("no such flow")
 
 // Park prepares the engine for a flow that is about to be taken over. From now on the engine keeps the flow's
-// segments, up to a limit, instead of dropping them. Every engine of the flow's port must park the flow, because it
-// is not yet known where its segments will arrive. Engines of other ports pass the segments to the first engine that
-// parks the flow.
+// segments, up to a limit, instead of dropping them. Every engine of the flow's port must park the flow, because no
+// engine knows yet where the flow's segments will arrive. Engines of other ports pass the segments to the first
+// engine that parks the flow.
 //
-// heard, if set, is called once, after the step in which the first segment of the flow has arrived here, kept or
-// not. It must not block.
+// heard, if set, is called once, after the step in which the first segment of the flow has arrived here, kept or not.
+// heard must not block.
 //
 // Park fails with ErrNoFlow if the id is not in use. Park fails with another error if this engine has a flow with
 // the same index. Remove or Forward must remove that flow first. If ctx has ended, Park does nothing. If ctx ends
@@ -82,7 +82,7 @@ func (e *Engine) install(id FlowID, st tcp.State, head wire.HeaderTemplate, ulp 
 		return fmt.Errorf("install flow %#x: %w", uint32(id), err)
 	}
 	f.conn, f.heard = conn, nil // heard need not be called any more
-	f.told = conn.Stats()       // other engines have counted the first part of a moved connection's counters
+	f.told = conn.Stats()       // the totals of other engines already contain the counters of a moved connection
 	e.replay(f)
 	e.mark(f)
 	return nil

@@ -12,8 +12,8 @@ import (
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
-// Parted is a connection that no engine runs. Detach takes it out of one engine, and
-// Install puts it into another.
+// Parted is a connection that no engine runs. Detach takes the connection out of one
+// engine, and Install puts the connection into another.
 type Parted struct {
 	State tcp.State
 	ULP   stream.ULP
@@ -21,10 +21,10 @@ type Parted struct {
 }
 
 // Detach takes a running connection out of this engine, without notice to the peer or
-// the upper layer. The flow stays parked here. The engine keeps its segments until
-// Forward sends them to the new owner, or Install puts the connection back. Detach
-// fails with ErrNoFlow if the flow has no connection. Detach fails with tcp.ErrEnded if
-// the connection has ended and its last segment has not been sent yet.
+// the upper layer. The flow stays parked here. The engine keeps the segments of the
+// flow until Forward sends them to the new owner, or Install puts the connection back.
+// Detach fails with ErrNoFlow if the flow has no connection. Detach fails with
+// tcp.ErrEnded if the connection has ended and its last segment has not been sent yet.
 //
 // If ctx has ended, Detach does nothing. If ctx ends later, Detach still waits for the
 // engine, because the connection would be lost otherwise. The caller must install the
@@ -104,7 +104,7 @@ func (e *Engine) adopt(ctx context.Context, id FlowID, p Parted) error {
 }
 
 // lost calls Fault of the upper layer for a connection that no engine runs. If this
-// engine has not stopped, lost does so between two steps of this engine.
+// engine has not stopped, lost makes the call between two steps of this engine.
 func (e *Engine) lost(ctx context.Context, id FlowID, p Parted, err error) *End {
 	if e.call(ctx, func() { p.ULP.Fault(e.now, err) }) != nil {
 		p.ULP.Fault(clock.Now(), err)

@@ -61,7 +61,7 @@ type slot struct {
 const keyLen = 40 // length of a bpf.FlowKey in octets
 
 // packed returns a slot's state in one word. The word contains the flow's id, the lane that owns the flow, and the
-// lane that parks its segments while no lane owns it.
+// lane that parks the flow's segments as long as no lane owns the flow.
 func packed(id FlowID, owner, parks Lane) uint64 {
 	return uint64(parks)<<48 | uint64(owner)<<32 | uint64(id)
 }
@@ -199,8 +199,8 @@ func (d *Directory) Find(id FlowID) (key bpf.FlowKey, at Lane, ok bool) {
 	return keyIn(&words), at, at != noLane
 }
 
-// ByKey returns the flow with this key and the lane that Find returns. ByKey takes no lock. Engines need it for
-// packets without a record that do not arrive at their owner.
+// ByKey returns the flow with this key, and the lane that Find would return for that flow. ByKey takes no lock. An
+// engine calls ByKey for a packet that has no steering record and belongs to a flow of another engine.
 func (d *Directory) ByKey(key *bpf.FlowKey) (id FlowID, at Lane, ok bool) {
 	words := wordsOf(key)
 	head := d.chain(&words)
@@ -219,9 +219,9 @@ func (d *Directory) ByKey(key *bpf.FlowKey) (id FlowID, at Lane, ok bool) {
 // searches is how often search tries again if chains change during the search.
 const searches = 4
 
-// search returns the slot with a key in a chain, as its index plus 1. search returns 0 if there is none. A change
-// of the chain during the search may lead it into another chain. search then tries again, a few times. If it still
-// does not find the flow of a packet, the packet is lost, and the peer sends it again.
+// search returns the slot with a key in a chain, as its index plus 1. search returns 0 if there is none. If the
+// chain changes during the search, search may follow links into another chain. search then tries again, a few
+// times. If search still does not find the flow of a packet, the packet is lost, and the peer sends it again.
 func (d *Directory) search(head *atomic.Uint32, words *[keyLen / 8]uint64) (place uint32) {
 	for range searches {
 		before := d.turns.Load()
@@ -270,8 +270,8 @@ func (d *Directory) state(id FlowID) (state uint64, ok bool) {
 	return state, idIn(state) == id && state != 0
 }
 
-// placeIn returns the lane that gets the segments of a flow. It is the owner or, without an owner, the lane that
-// parks the segments.
+// placeIn returns the lane that gets the segments of a flow: the lane that owns the flow or, without an owner, the
+// lane that parks the segments.
 func placeIn(state uint64) Lane {
 	if owner := ownerIn(state); owner != noLane {
 		return owner

@@ -6,7 +6,7 @@
 //	port.Receive -> Engine.receive -> Engine.input    parse, find the flow   input.go
 //	             -> tcp.Conn.Receive                  order, acknowledge     offload/tcp
 //	             -> ULP.Receive (Views, Consume)      use                    stream seam
-//	             -> port.Recycle                      the frame goes home    engine.go
+//	             -> port.Recycle                      return the frame       engine.go
 //
 // One sent segment:
 //

@@ -52,7 +52,6 @@ func (d *doorbells) empty(e *Engine) {
 	}
 }
 
-// any reports whether any bit is set.
 func (d *doorbells) any() bool {
 	for i := range d.summary {
 		if d.summary[i].Load() != 0 {

@@ -73,12 +73,13 @@ func (e *Engine) oldestTimeWait() (oldest *flow) {
 }
 
 // ShortenTimeWait ends the flow in TIME-WAIT that has the shortest time left.
-// ShortenTimeWait reports whether there was one. The id is free when Ended has been
-// called with Gone, and the caller of Reserve has freed it.
+// ShortenTimeWait reports whether there was one. The flow's id is free again when Ended
+// has been called with Gone, and the caller of Reserve has then freed the id.
 //
-// Departs from RFC 9293 §3.6.1, as Linux does beyond tcp_max_tw_buckets. Callers use
-// it when there is no room for another flow. Otherwise a peer that makes its
-// connections end, for example with a wrong STag, could use up all flows.
+// ShortenTimeWait departs from RFC 9293 §3.6.1, as Linux does beyond
+// tcp_max_tw_buckets. Callers use ShortenTimeWait when there is no room for another
+// flow. Otherwise a peer that makes its connections end, for example with a wrong STag,
+// could use up all flows.
 func (e *Engine) ShortenTimeWait(ctx context.Context) (found bool, err error) {
 	err = e.call(ctx, func() {
 		oldest := e.oldestTimeWait()

@@ -35,7 +35,8 @@ type Config struct {
 	AcceptPartial bool
 
 	// Unsummed is the error that ends a connection whose peer sends only segments with
-	// such a field, if AcceptPartial is not set. nil means stream.ErrUnsummed.
+	// such a partial checksum, if AcceptPartial is not set. nil means
+	// stream.ErrUnsummed.
 	Unsummed error
 
 	// Table is the table in which upper layers look STags up. An invalidation in the
@@ -45,12 +46,12 @@ type Config struct {
 
 	// Ended is called for flows that have ended, in the order of their ends. Ended runs
 	// between steps, on the goroutine that stepped, while no other goroutine can step.
-	// It must not block. nil means no call.
+	// Ended must not block. nil means no call.
 	Ended func(End)
 
 	// After runs after every step, on the goroutine that stepped. Another goroutine may
-	// step meanwhile. After delivers the signals that upper layers have raised. It must
-	// not block. nil means no call.
+	// step meanwhile. After delivers the signals that upper layers have raised. After
+	// must not block. nil means no call.
 	After func()
 }
 
@@ -138,13 +139,15 @@ const (
 	retryAfter = 200 * time.Microsecond
 
 	// retryMost is the upper limit of the time before a retry. The time starts at
-	// retryAfter. Each step that moved nothing doubles it, for at most vainMost steps.
-	// Frames of silent peers come back only by an arrival, which ends a sleep.
+	// retryAfter. Each step that moved nothing doubles it, for at most vainMost steps. A
+	// late retry is harmless for frames that silent peers have not acknowledged: such
+	// frames come back only when a packet arrives, and an arrival ends the sleep.
 	retryMost = 10 * time.Millisecond
 	vainMost  = 6
 
-	// roomAfter is the time before a retry while the transmit ring has no room. The link
-	// needs longer than roomAfter for the packets in the ring.
+	// roomAfter is the time before a retry while the transmit ring has no room.
+	// roomAfter is shorter than the time that the link needs for the packets in the
+	// ring.
 	roomAfter = 50 * time.Microsecond
 
 	// stalledRetry is the time before a retry while the link is down.
@@ -264,7 +267,8 @@ func (e *Engine) mark(f *flow) {
 	}
 }
 
-// rung handles a doorbell that has rung.
+// rung handles the doorbell of the flow with this index, after the doorbell's bit was
+// cleared.
 func (e *Engine) rung(index int) {
 	f := e.flows[index]
 	if f == nil || f.conn == nil && !f.lingers {

@@ -23,8 +23,8 @@ type flow struct {
 	head wire.HeaderTemplate
 
 	parked []port.Frame // frames that arrived before the connection is installed
-	heard  func()       // called when the first of them arrives; nil: already called
-	isNews bool         // the first has arrived, and f is on e.news until the end of the step
+	heard  func()       // function to call when the first segment arrives; nil: it was called already
+	isNews bool         // the first segment has arrived, and f is on e.news until the end of the step
 	news   *flow        // the next flow on e.news
 
 	lingers bool
@@ -43,10 +43,10 @@ type flow struct {
 	short   bool // no transmit frame was free, or the flow had used up its share
 
 	unsummed      bool          // the peer's last segment was refused as PartialChecksum
-	unsummedSince clock.Instant // since when every segment of the peer was refused for that reason
+	unsummedSince clock.Instant // time since which every segment of the peer was refused as PartialChecksum
 
 	due   clock.Instant // deadline, valid while place >= 0
-	place int           // index in the heap of timers; -1: not there
+	place int           // index in the heap of timers; -1: the flow is not in the heap
 }
 
 // Share implements tcp.Memory.
@@ -68,9 +68,9 @@ func (f *flow) Take() (port.Frame, bool) {
 		return port.Frame{}, false
 	}
 	if f.held >= e.frames.txShare() || !e.frames.stock(reserve) {
-		// A flow that holds frames is served when they are acknowledged. Serving the
-		// flow earlier would keep the processor busy with flows whose peers do not
-		// read.
+		// A flow that holds frames is served when the octets in these frames are
+		// acknowledged. Serving the flow earlier would keep the processor busy with
+		// flows whose peers do not read.
 		f.wants = f.wants || f.held == 0
 		f.short = true
 		e.count.NoTxFrame++

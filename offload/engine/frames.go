@@ -9,9 +9,9 @@ import (
 // frames counts the frames that the connections of one engine hold. frames decides how
 // many one flow may hold. Each lane has a pool of its own. A flow may hold receive
 // frames of any pool, because a segment arrives at the queue that the NIC chooses.
-// Every engine therefore counts the frames of its pool that its own connections and
-// those of other engines hold. The holder of the engine's token owns all fields except
-// the two counts at the end.
+// Every engine therefore keeps two counts of its pool's frames: those that its own
+// connections hold, and those that connections of other engines hold. The holder of the
+// engine's token owns all fields except the two counts at the end.
 type frames struct {
 	port   port.Port
 	limits port.Limits
@@ -20,8 +20,8 @@ type frames struct {
 
 	kept    int          // frames of this pool that this engine's connections hold
 	foreign int          // frames of other pools that this engine's connections hold
-	lenders []int32      // by lane: number of the foreign frames that are of its pool
-	strain  int          // lower limit of out, which the most exhausted lender sets
+	lenders []int32      // by lane: number of foreign frames that belong to the lane's pool
+	strain  int          // lower limit of out; the lender with the largest part of its pool held determines it
 	parked  int          // receive frames that wait for their flow's connection
 	rxShare int          // limit for one flow while there are enough receive frames
 	spent   []port.Frame // receive frames to give back after this step
@@ -40,9 +40,9 @@ type frames struct {
 // a flow may hold. Half of the pool is divided among the open flows. Octets of a window
 // beyond the share are kept in slabs.
 //
-// leastShare is the limit when frames are short. A window of fewer frames would be less
-// than a segment after rounding to the unit of the window field, and the peer would
-// send only when its timer expires.
+// leastShare is the limit when frames are short. A window of fewer frames, rounded to
+// the unit of the window field, would be less than a segment. The peer would then send
+// only when the peer's timer expires.
 const (
 	minShare   = 32
 	maxShare   = 512
@@ -83,8 +83,8 @@ func (p *frames) share() int {
 }
 
 // scarce reports whether three quarters of the receive frames are held. Flows then keep
-// nothing beyond the step in which it came, except in memory of their own
-// (tcp.Conn.Unburden).
+// no received frame after the step in which the frame came. Flows copy what they still
+// need into memory of their own (tcp.Conn.Unburden).
 func (p *frames) scarce() bool { return p.out() >= p.receive()-p.receive()/4 }
 
 // keep adds n to the count of frames of fr's pool that connections of this engine hold.
@@ -99,16 +99,16 @@ func (p *frames) keep(fr port.Frame, n int) {
 	p.all[fr.Home].away.Add(int32(n))
 }
 
-// out returns how many frames of this engine's pool are held. The connections may hold
-// frames of another pool, of which a larger part is held. out then returns that part of
-// this engine's pool.
+// out returns how many frames of this engine's pool are held. If this engine's
+// connections also hold frames of another pool, and a larger part of that pool is held,
+// out returns the same part of this engine's pool.
 func (p *frames) out() int { return max(p.kept+int(p.away.Load()), p.strain) }
 
 // publish lets other engines read how many frames of this pool the connections of this
 // engine hold.
 func (p *frames) publish() { p.keptHere.Store(int32(p.kept)) }
 
-// compare reads how large a part of the lenders' pools is held.
+// compare sets strain from the lender of which the largest part of the pool is held.
 func (p *frames) compare() {
 	p.strain = 0
 	if p.foreign == 0 {
@@ -124,10 +124,11 @@ func (p *frames) compare() {
 	}
 }
 
-// txShare returns how many transmit frames one flow may hold. It is a sixteenth of the
-// rest, so that many flows can each send a bunch, one after the other. Until three
-// quarters are lent to flows whose peers do not read, a flow may always hold its part
-// of the pool.
+// txShare returns how many transmit frames one flow may hold: a sixteenth of the frames
+// that are not lent. Many flows can therefore each send a burst, one after the other.
+// As long as fewer than three quarters of the pool are lent, a flow may always hold
+// txFair frames. The flows that hold lent frames for long are those whose peers do not
+// read.
 func (p *frames) txShare() int {
 	all := pool(p.limits)
 	share := (all - p.lent) / 16

@@ -65,9 +65,9 @@ func (e *Engine) input(fr port.Frame) {
 
 // find looks up the flow that e.pkt belongs to, and the lane that owns the flow. The
 // flow id in the steering record saves the hash. find uses that id only if the packet
-// agrees with it. It never uses the owner in the record, because the directory has the
-// owner. If this engine does not have the flow, f is nil and owner is the lane that
-// gets the flow's segments. f may be a flow without an owner.
+// agrees with it. find never uses the owner in the record, because the owner in the
+// directory is the valid one. If this engine does not have the flow, f is nil and owner
+// is the lane that gets the flow's segments. f may be a flow without an owner.
 func (e *Engine) find(fr port.Frame) (f *flow, owner Lane, why Drop) {
 	key := keyOf(&e.pkt)
 	if rec, ok := bpf.ParseRecord(e.port.Record(fr)); ok {
@@ -115,7 +115,8 @@ func (e *Engine) elsewhere(id FlowID, key *bpf.FlowKey) (at Lane, ok bool) {
 }
 
 // keyOf returns the flow key of a received packet. For an ICMP error it returns the key
-// of the flow whose segment the error quotes. This end has sent that segment.
+// of the flow whose segment the error quotes. That segment is one that this end has
+// sent.
 func keyOf(p *wire.Packet) (k bpf.FlowKey) {
 	remote, local := p.Src, p.Dst
 	remotePort, localPort := p.TCP.SrcPort, p.TCP.DstPort
@@ -176,10 +177,11 @@ func (e *Engine) segment(f *flow, b []byte, fr port.Frame) {
 // again.
 const unsummedAfter = 100 * time.Millisecond
 
-// refusePartial ends f if its peer has sent only such segments for some time. Otherwise
-// f would continue until a timeout, and neither end would get the reason. Only segments
-// that begin with the next expected octet count. A peer repeats those segments. A
-// sender that guesses therefore cannot end a connection with two packets.
+// refusePartial ends f if its peer has sent only segments without a computed checksum
+// for the time unsummedAfter. Otherwise f would continue until a timeout, and neither
+// end would get the reason. refusePartial counts only segments that begin with the next
+// expected octet, because a peer sends such a segment again. A sender that guesses
+// sequence numbers can therefore not end a connection with two packets.
 func (e *Engine) refusePartial(f *flow) {
 	switch {
 	case f.conn == nil || !f.conn.Expects(e.pkt.TCP.Seq):

@@ -1,7 +1,7 @@
 package engine
 
-// line is a queue of flows in the order of arrival. Each flow is in it at most once, so
-// that it has room for all flows.
+// line is a queue of flows in the order of arrival. Each flow is in the line at most
+// once. The line therefore has room for all flows.
 type line struct {
 	places   []*flow
 	first, n int

@@ -70,6 +70,6 @@ func (e *Engine) lookAt(ids []FlowID, at int, fn func(int, *tcp.Conn)) {
 	}
 }
 
-// Asleep reports whether the engine sleeps in its port. Any goroutine may call it. It
-// does not wake the engine.
+// Asleep reports whether the engine sleeps in its port. Any goroutine may call it.
+// Asleep does not wake the engine.
 func (e *Engine) Asleep() bool { return e.rest.asleep.Load() }

@@ -12,9 +12,9 @@ import (
 // together.
 const passLen = 1024
 
-// mail holds frames from other engines for one engine: segments of its flows, and its
-// own frames on their way back. Any engine may give. Only the engine itself takes. No
-// engine waits or locks.
+// mail holds frames that other engines have given to one engine: segments of that
+// engine's flows, and frames of that engine's pool that come back. Any engine may give.
+// Only the engine itself takes. No engine waits or locks.
 type mail struct {
 	pass passRing
 	home homeRing
@@ -78,9 +78,9 @@ func (r *passRing) take() (port.Frame, bool) {
 	return f, true
 }
 
-// homeRing carries frames of one pool back to the pool. It has a place for each frame
-// of the pool, so that it is never full. A place contains the frame's address plus 1. 0
-// means that the place is empty.
+// homeRing carries frames of one pool back to the pool. A homeRing has a place for each
+// frame of the pool. It is therefore never full. A place contains the frame's address
+// plus 1. 0 means that the place is empty.
 type homeRing struct {
 	tail  atomic.Uint64 // next position to fill
 	_     [56]byte      // keeps the two ends in different cache lines
@@ -125,8 +125,8 @@ type lanes struct {
 
 // Join connects the engines of all ports of an adapter. A segment that arrives at one
 // lane then reaches the flow that another lane's engine owns. Call Join once, before
-// any engine runs. The engines must share one Directory. They must be in the order of
-// their lanes, with those of one port next to each other.
+// any engine runs. The engines must share one Directory. The arguments must be in the
+// order of their lanes, with the engines of one port next to each other.
 func Join(engines ...*Engine) error {
 	for i, e := range engines {
 		if int(e.lane) != i {

@@ -15,8 +15,8 @@ type outbox struct {
 
 // Send implements tcp.Output. It queues one segment of this flow at the port. The
 // headers go in front of the payload in the frame that contains it. If the kernel still
-// reads that frame, or the segment is only a piece of it, the payload is copied into a
-// frame of its own.
+// reads that frame, or if the segment is only a piece of the frame's payload, Send
+// copies the payload into another frame.
 func (f *flow) Send(h *wire.TCPFields, fr port.Frame, off, n int) bool {
 	e := f.e
 	switch {
@@ -87,7 +87,8 @@ func (e *Engine) hasRoom() bool {
 	return true
 }
 
-// roomy is hasRoom for a caller that has no packet yet.
+// roomy reports whether the transmit ring has room. Unlike hasRoom, roomy counts
+// nothing.
 func (e *Engine) roomy() bool {
 	if e.tx.room <= 0 {
 		e.tx.room = e.port.Room()

@@ -22,8 +22,9 @@ func (e *Engine) park(f *flow, fr port.Frame) {
 	e.count.Parked++
 }
 
-// replay processes f's parked frames in their order of arrival. The frames go to the
-// connection if it is installed here, otherwise to the engine that owns it.
+// replay processes f's parked frames in their order of arrival. If the connection is
+// installed here, the frames go to the connection. Otherwise the frames go to the
+// engine that owns the flow.
 func (e *Engine) replay(f *flow) {
 	parked := f.parked
 	f.parked = nil

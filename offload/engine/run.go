@@ -55,7 +55,7 @@ func (e *Engine) turn(now clock.Instant, keeper bool) (next clock.Instant, ok bo
 	e.deliver()
 	e.token.Store(false)
 	if early {
-		e.port.Wake() // makes Run, which sleeps until a later time, sleep again
+		e.port.Wake() // Run sleeps past next; Wake makes Run compute the time again
 	}
 	for _, tell := range heard {
 		tell()
@@ -82,10 +82,11 @@ func (e *Engine) after() {
 	}
 }
 
-// Run runs the engine until ctx ends. It has a thread of its own, spins for Config.Spin
-// after it last found work, and otherwise sleeps in the port. Run is also the keeper of
-// an engine whose users call Progress themselves. The keeper sleeps without the token.
-// It handles deadlines, and arrivals that no user polls for.
+// Run runs the engine until ctx ends. Run has a thread of its own. After Run last found
+// work, it looks for more work for the time Config.Spin. Then Run sleeps in the port.
+// Run is also the keeper of an engine whose users call Progress themselves. The keeper
+// sleeps without the token. The keeper handles deadlines, and arrivals that no user
+// polls for.
 //
 // When Run returns, every flow has ended with stream.ErrPort and, if ctx has a cause of
 // its own, that cause. The engine cannot run again. Run returns the error of the port.
@@ -160,10 +161,10 @@ func (e *Engine) loop(ctx context.Context) error {
 func yield() { _, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 
 // A short sleep does not end when frames arrive. Waking an engine for the first packet
-// of a bunch costs the other end, or the thread that carries the packets there, more
-// than the packet itself. Between two ends that stream, short sleeps leave the bunches
-// whole. The engine takes a short sleep if it has moved enough packets since the last
-// check. A few messages back and forth never cause one.
+// of a burst costs the other end, or the thread that carries the packets, more than the
+// packet itself. Between two ends that stream, short sleeps keep the bursts whole. Run
+// takes a short sleep if the engine has moved enough packets since the last check. A
+// few messages back and forth are not enough packets.
 const (
 	shortSleep = 20 * time.Microsecond // the kernel's timers add up to 50 µs
 	streaming  = 64                    // number of packets in both directions

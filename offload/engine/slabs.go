@@ -16,8 +16,8 @@ import (
 const SlabMemory = 64 << 20
 
 // slabs is the memory of SlabMemory, divided into slabs of tcp.SlabLen octets. The slabs are lent to the flows of
-// all engines. The free slabs are a stack without a lock. The slab that was returned last is lent first, so that
-// pages that were never needed stay unused.
+// all engines. The free slabs form a lock-free stack. The slab that was returned last is lent first, so that pages
+// that were never needed stay unused.
 type slabs struct {
 	mem   []byte
 	below []atomic.Uint32 // for each slab, the id of the next one in the stack
@@ -59,7 +59,7 @@ func (s *slabs) take() (id uint32) {
 	}
 }
 
-// give returns a slab.
+// give takes back a slab that take has lent.
 func (s *slabs) give(id uint32) {
 	for {
 		top := s.top.Load()

@@ -9,7 +9,7 @@ type timers struct {
 	heap []*flow
 }
 
-// set sets the deadline of f to at. If at is clock.Never, it removes f.
+// set sets the deadline of f to at. If at is clock.Never, set removes f.
 func (t *timers) set(f *flow, at clock.Instant) {
 	switch {
 	case at == clock.Never && f.place < 0:

@@ -7,9 +7,10 @@ import (
 )
 
 // Flows take turns if they have more to send than there is room for. Each flow sends a
-// bunch, and then waits until all others have had their turn. Segments in bunches cost
-// both ends less. For all but the first, the state of the connection and the target
-// memory are in the caches. One ACK acknowledges many segments.
+// burst, and then waits until all others have had their turn. Segments in bursts cost
+// both ends less. For every segment of a burst except the first, the state of the
+// connection and the target memory are in the caches. One ACK acknowledges many
+// segments.
 
 const (
 	// turn is how many frames a flow may fill before other flows have their turn.
@@ -35,19 +36,19 @@ const (
 // lost when the rings are full.
 //
 // The limit rises by a quarter of the frames that come back in time. The limit falls by
-// a quarter of those that come back late. If no frame comes back at all, because silent
-// peers have them all, the limit rises by a bunch.
+// a quarter of the frames that come back late. If no frame comes back at all, because
+// silent peers have them all, the limit rises by a burst.
 type flight struct {
 	least, all int // smallest and largest value of the limit, in frames
 	most       int
 	quarters   int           // quarters of a frame by which the limit must still rise
-	since      clock.Instant // when a frame last came back, or the limit rose because none did
+	since      clock.Instant // time when a frame last came back, or when the limit rose because no frame came back
 }
 
 func newFlight(pool int) flight { return flight{least: pool / 8, most: pool / 8, all: pool} }
 
-// acked handles n frames that have come back, the last one after trip. least is the
-// shortest round trip. A trip of 0 is unknown.
+// acked handles n frames that have come back. trip is how long the last of them was in
+// flight, or 0 if that is unknown. least is the shortest round trip.
 func (l *flight) acked(now clock.Instant, n int, trip, least time.Duration, waiting bool) {
 	l.since = now
 	if !waiting || trip == 0 {
@@ -98,7 +99,7 @@ func (e *Engine) unload(f *flow) {
 // is room.
 func (e *Engine) resume() {
 	stuck := e.retry
-	e.retry = e.retry[:0] // the slice never gets longer than the part of stuck that was read, so that it may overwrite it
+	e.retry = e.retry[:0] // e.retry never gets longer than the part of stuck that was read, so that both may use the same memory
 	for i, f := range stuck {
 		if !e.roomy() {
 			e.retry = append(e.retry, stuck[i:]...)

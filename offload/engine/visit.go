@@ -7,7 +7,7 @@ import (
 )
 
 // turns is how often a visitor does the work of goroutines that came meanwhile and
-// found the token taken. After that, it leaves the rest to Run.
+// found the token taken. After that, the visitor leaves the rest to Run.
 const turns = 8
 
 // Visit runs commands and one step, unless another goroutine does so. This is the
@@ -16,9 +16,9 @@ const turns = 8
 // RingSilently before the call has been served when Visit returns, or is being served
 // by another goroutine.
 //
-// Run, the keeper, handles deadlines meanwhile. It also handles arrivals, unless
-// visitors come so often that it need not (package visits). A visitor that is going to
-// sleep must call Watch.
+// Run, the keeper, handles deadlines meanwhile. Run also handles arrivals, unless
+// visitors come so often that they find the arrivals themselves (package visits). A
+// visitor that is going to sleep must call Watch.
 func (e *Engine) Visit(now clock.Instant) {
 	e.visits.Enter()
 	for range turns {
@@ -32,13 +32,14 @@ func (e *Engine) Visit(now clock.Instant) {
 	e.port.Wake()
 }
 
-// Awake reports whether the keeper runs. If it does, the keeper will find a doorbell
-// that was rung silently before the call, and no goroutine need call Visit for it.
+// Awake reports whether the keeper runs. If the keeper runs, it will find a doorbell
+// that was rung silently before the call, and no goroutine need call Visit for that
+// doorbell.
 func (e *Engine) Awake() bool { return !e.rest.asleep.Load() }
 
-// Watch makes the keeper wait for arrivals, if it leaves them to visitors. A visitor
-// calls Watch before it goes to sleep. After Watch, the visitor must look once more
-// whether there is work for it.
+// Watch makes the keeper wait for arrivals again, if the keeper leaves arrivals to
+// visitors. A visitor calls Watch before it goes to sleep. After Watch, the visitor
+// must look once more whether there is work for it.
 func (e *Engine) Watch() {
 	if e.visits.Leave() {
 		e.port.Wake()

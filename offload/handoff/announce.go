@@ -40,8 +40,9 @@ func Announce(c syscall.RawConn, mss int) error {
 }
 
 // scaleUp gives the socket a receive buffer from which the kernel derives a scale for
-// Window. scaleUp sets no buffer if the namespace's default leads to that scale. While
-// the kernel has the connection, a buffer that was set no longer grows with the path.
+// Window. scaleUp sets no buffer if the namespace's default leads to that scale,
+// because a buffer that was set no longer grows with the path while the kernel has the
+// connection.
 func scaleUp(fd int) error {
 	// A window of 65535 units reaches Window if the kernel's largest buffer is half of
 	// Window, because the unit is a power of two.
@@ -54,7 +55,8 @@ func scaleUp(fd int) error {
 }
 
 // largestBuffer returns the largest receive buffer that the kernel gives a connection
-// without a request, in this namespace. It is the third number of net.ipv4.tcp_rmem.
+// without a request, in this namespace. The result is the third number of
+// net.ipv4.tcp_rmem.
 func largestBuffer() (int, error) {
 	text, err := os.ReadFile("/proc/sys/net/ipv4/tcp_rmem")
 	if err != nil {

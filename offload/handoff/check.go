@@ -31,7 +31,7 @@ func (s *Socket) checkKind() error {
 	return nil
 }
 
-// check is step 1. check returns an error if the connection cannot be moved. check
+// check does step 1. check returns an error if the connection cannot be moved. check
 // changes nothing.
 func (s *Socket) check() error {
 	if s.fd < 0 {
@@ -48,7 +48,7 @@ func (s *Socket) check() error {
 }
 
 // checkState requires ESTABLISHED and no pending error. poll reports a pending error
-// without clearing it, so the application can still read it.
+// and does not clear the error, so that the application can still read the error.
 func (s *Socket) checkState() error {
 	info, err := getTCPInfo(s.fd)
 	if err != nil {
@@ -142,7 +142,7 @@ var ipOptions = map[bool][]struct {
 }
 
 // checkOptions refuses IPv4 options and IPv6 extension headers. The engine does not
-// send them, and the XDP program does not steer packets with them.
+// send such options or headers, and the XDP program does not steer packets with them.
 func (s *Socket) checkOptions() error {
 	for _, o := range ipOptions[!s.tuple.Remote.Addr().Is4()] {
 		n, err := optionLen(s.fd, o.level, o.name)

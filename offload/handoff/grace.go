@@ -24,7 +24,7 @@ type Grace struct {
 // round is one barrier and the goroutines that wait for it.
 type round struct {
 	done chan struct{}
-	err  error // valid when done is closed
+	err  error // error of the barrier, valid when done is closed
 }
 
 // Wait returns after a grace period that began after the call, or with ctx's

@@ -10,11 +10,11 @@ import (
 )
 
 // A route through an interface does not show that the peer's segments arrive at that
-// interface with the addresses of the socket. The segments do not arrive there if this
-// host translates addresses, if the route back is another one, if the card strips a
-// VLAN tag, or if the connection goes through a tunnel. A placeholder would silence
-// such a connection. Therefore Take does not give a socket up before a segment of its
-// connection has reached an engine.
+// interface with the addresses of the socket. There are four reasons why the segments
+// may not arrive there: this host translates addresses, the peer's segments take
+// another route, the card strips a VLAN tag, or the connection goes through a tunnel. A
+// placeholder would silence such a connection. Therefore Take does not give a socket up
+// before a segment of its connection has reached an engine.
 
 // patience holds the time limits of a take-over that waits for a segment of the peer.
 type patience struct {
@@ -25,12 +25,12 @@ type patience struct {
 }
 
 // usual is the patience of every Socket except in tests. Linux answers probes of one
-// connection at most once in 500 ms (tcp_invalid_ratelimit).
+// connection at most once in 500 ms (tcp_invalid_ratelimit). again is therefore longer
+// than 500 ms.
 var usual = patience{within: 6 * time.Second, past: 500 * time.Millisecond, again: 600 * time.Millisecond, look: 20 * time.Millisecond}
 
-// These are limits of the time until the second probe. Without limits, the time is the
-// kernel's retransmission timeout, which is long if the connection has lost many
-// segments.
+// leastRTO and mostRTO limit the time until the second probe. That time is the kernel's
+// retransmission timeout, which is long if the connection has lost many segments.
 const (
 	leastRTO = 200 * time.Millisecond
 	mostRTO  = 2 * time.Second
@@ -48,9 +48,9 @@ func (s *Socket) ask(heard <-chan struct{}) error {
 	}
 }
 
-// repairOff sets TCP_REPAIR_OFF on a socket that is not in repair mode. With that mode
-// the kernel sends a window probe. The call clears SO_REUSEADDR. repairOff restores
-// SO_REUSEADDR.
+// repairOff sets the option TCP_REPAIR to mode on a socket that is not in repair mode.
+// With the value TCP_REPAIR_OFF the kernel sends a window probe. Setting the option
+// clears SO_REUSEADDR. repairOff therefore restores SO_REUSEADDR.
 func (s *Socket) repairOff(mode int) error {
 	reuse, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_REUSEADDR)
 	if err != nil {
@@ -126,9 +126,9 @@ func (s *Socket) newHearing(now time.Time) (*hearing, error) {
 	}, nil
 }
 
-// look reads the state of the kernel's connection and sends the next probe when it is
-// time. A segment that the kernel receives long after the grace period was not delayed
-// in the stack. It bypassed the XDP program.
+// look reads the state of the kernel's connection, and sends the next probe if its time
+// has come. A segment that the kernel receives long after the grace period was not
+// delayed in the stack. Such a segment bypassed the XDP program.
 func (h *hearing) look(now time.Time, heard <-chan struct{}) error {
 	info, err := getTCPInfo(h.s.fd)
 	if err != nil {
@@ -160,7 +160,8 @@ func (h *hearing) look(now time.Time, heard <-chan struct{}) error {
 // after returns when to send the next probe. now is the time of the current probe. The
 // second probe is sent soon, because the first may be lost. If the first probe arrived
 // and only its answer was lost, the second probe comes too early for another answer.
-// The third probe must get an answer. Its time therefore counts from the first probe.
+// The third probe must come late enough for an answer. The time of the third probe
+// therefore counts from the first probe.
 func (h *hearing) after(now time.Time) time.Time {
 	if h.asked == 1 {
 		return later(now.Add(h.rto), h.began.Add(h.s.patience.again))

@@ -85,8 +85,8 @@ func (p *Placeholder) Close() error {
 	return dissolve(fd)
 }
 
-// dissolve disconnects a socket in repair mode and closes the descriptor. Nothing is
-// sent. The connection ends even if other descriptors of the socket are open.
+// dissolve disconnects a socket in repair mode and closes the descriptor. The kernel
+// sends nothing. The connection ends even if other descriptors of the socket are open.
 func dissolve(fd int) error {
 	return errors.Join(disconnect(fd), unix.Close(fd))
 }
@@ -102,7 +102,7 @@ func disconnect(fd int) error {
 	return err
 }
 
-// placeholder is step 6. It turns the socket into a Placeholder. The Socket has no
+// placeholder does step 6: it turns the socket into a Placeholder. The Socket has no
 // descriptor afterwards.
 func (s *Socket) placeholder(state tcp.State) (*Placeholder, error) {
 	fd := s.fd
@@ -152,10 +152,10 @@ func (s *Socket) rebuild(fd int, state tcp.State) error {
 	return nil
 }
 
-// bind gives the socket its local address back. EINVAL means that the socket was bound
-// to its port before it was first connected, and has kept the port. connect then
-// chooses the address as before, and verify checks it. getsockname does not help,
-// because it also shows ports that the socket no longer has.
+// bind gives the socket its local address back. EINVAL means that the application bound
+// the socket to its port before the first connect, so that the socket has kept the
+// port. connect then chooses the address as before, and verify checks it. getsockname
+// does not help, because it also shows ports that the socket no longer has.
 func (s *Socket) bind(fd int) error {
 	err := unix.Bind(fd, s.local)
 	if errors.Is(err, unix.EINVAL) {

@@ -28,7 +28,8 @@ const (
 )
 
 // peekSlack is room in octets for the acknowledged part of the oldest buffer in the
-// send queue. The kernel does not trim a buffer of one segment.
+// send queue. The kernel keeps that part, because it does not trim a buffer of one
+// segment.
 const peekSlack = 64 << 10
 
 // read fills a state from a socket in repair mode whose segments are parked. read
@@ -69,7 +70,8 @@ func (s *Socket) settle() {
 	time.Sleep(settle)
 }
 
-// still reports whether the kernel has received no segment since before.
+// still reports whether the kernel has received no segment after the caller read the
+// tcpInfo before.
 func (s *Socket) still(st *tcp.State, before tcpInfo) (bool, error) {
 	after, err := getTCPInfo(s.fd)
 	if err != nil {
@@ -136,8 +138,8 @@ func (s *Socket) unread() (int, error) {
 	return size[1], nil
 }
 
-// readSent reads the octets that the peer has not acknowledged and those that were not
-// sent.
+// readSent reads the octets of the send queue: those that the peer has not acknowledged
+// and those that were not sent.
 func (s *Socket) readSent(st *tcp.State) error {
 	end, err := s.queueSeq(sendQueue)
 	if err != nil {
@@ -167,8 +169,8 @@ func (s *Socket) readSent(st *tcp.State) error {
 	return nil
 }
 
-// queueSeq selects a queue. queueSeq returns the sequence number behind the end of the
-// queue.
+// queueSeq selects a queue. queueSeq returns the sequence number that follows the last
+// octet of the queue.
 func (s *Socket) queueSeq(queue int) (seq.Num, error) {
 	if err := unix.SetsockoptInt(s.fd, unix.SOL_TCP, unix.TCP_REPAIR_QUEUE, queue); err != nil {
 		return 0, fmt.Errorf("select queue %d: %w", queue, err)
@@ -204,8 +206,8 @@ func (s *Socket) readWindows(st *tcp.State) error {
 }
 
 // readClock reads the local timestamp clock. readClock reads the instant first and sets
-// the lowest bit, which the kernel uses as a flag. Both can only move the engine's
-// timestamps ahead of the kernel's last one, never behind (RFC 7323 §5.3).
+// the lowest bit, which the kernel uses as a flag. The engine's timestamps can
+// therefore be ahead of the kernel's last one, but never behind it (RFC 7323 §5.3).
 func (s *Socket) readClock(st *tcp.State) error {
 	st.At = clock.Now()
 	ts, err := unix.GetsockoptInt(s.fd, unix.SOL_TCP, unix.TCP_TIMESTAMP)

@@ -113,7 +113,8 @@ func (s *Socket) readSettings(st *tcp.State) error {
 	return nil
 }
 
-// saved holds the settings of a socket that entering repair mode changes.
+// saved holds the values of a socket's settings from before repair mode, which changes
+// these settings.
 type saved struct {
 	keepalive, userTimeout, reuse int
 }
@@ -213,8 +214,8 @@ const (
 
 // ecnMode returns tcpi_ecn_mode of a struct tcp_info with the kernel's length. The
 // field is two bits of a word: the lowest on a little-endian machine and the highest on
-// a big-endian one. Linux 6.18 stores failures of Accurate ECN there. They do not
-// matter to a connection without Accurate ECN.
+// a big-endian one. Linux 6.18 stores failures of Accurate ECN there. Such failures do
+// not matter to a connection without Accurate ECN.
 func ecnMode(info []byte) uint8 {
 	switch {
 	case len(info) < int(ecnModeAt)+4:

@@ -35,7 +35,7 @@ type Socket struct {
 	fail          func(Step) error // argument of Inject
 	settling      func()           // replaces the wait of settle in tests
 	patience      patience         // time limits for a peer that sends nothing
-	diag          *Diagnosis       // nil: the Socket opens its own
+	diag          *Diagnosis       // Diagnosis that other sockets share; nil: the Socket opens its own
 	unsigned      bool             // checkSignature has run and found no signature
 
 	// Take reads these values before it replaces the socket.
@@ -44,8 +44,8 @@ type Socket struct {
 }
 
 // Open duplicates c's descriptor and checks that the connection can be taken over. c
-// stays usable until Take has succeeded. After that the program may only close c, and
-// Close sends nothing.
+// stays usable until Take has succeeded. After that, the program may only close c.
+// Closing c then sends nothing.
 //
 // The error is one of this package's errors, wrapped. The caller owns the Socket and
 // must close it unless Take succeeds.

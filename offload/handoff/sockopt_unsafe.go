@@ -8,8 +8,8 @@ import (
 	"github.com/stag-rdma/stag/offload/socket"
 )
 
-// infoLen is the smallest usable length of struct tcp_info in octets. tcpi_rcv_ooopack
-// is then included (Linux 4.19).
+// infoLen is the smallest usable length of struct tcp_info in octets. A structure of
+// this length contains tcpi_rcv_ooopack (Linux 4.19).
 const infoLen = 228
 
 // tcpInfo is struct tcp_info together with bit fields that x/sys has no names for.
@@ -19,7 +19,6 @@ type tcpInfo struct {
 	ecnMode            uint8 // tcpi_ecn_mode (Linux 7.0); 0 if the kernel does not report it
 }
 
-// getTCPInfo reads TCP_INFO.
 func getTCPInfo(fd int) (tcpInfo, error) {
 	var raw unix.TCPInfo
 	size := uint32(unsafe.Sizeof(raw))

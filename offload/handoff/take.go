@@ -12,20 +12,20 @@ import (
 // its own goroutine.
 type Steps interface {
 	// Park makes the connection's segments reach the engine. The engine holds a limited
-	// number of segments and drops further ones. The peer retransmits dropped segments.
-	// If Park returns an error, it must have undone all its effects.
+	// number of segments and drops all others. The peer retransmits dropped segments.
+	// Before Park returns an error, it must undo all its effects.
 	Park() error
-	// Heard returns a channel that is closed when a segment of the connection has
-	// reached an engine since Park. Such a segment proves that the connection's
-	// segments pass the XDP program.
+	// Heard returns a channel. The channel is closed as soon as the first segment of
+	// the connection after Park reaches an engine. That segment proves that the
+	// connection's segments pass the XDP program.
 	Heard() <-chan struct{}
 	// Unpark undoes Park. The connection's segments reach the kernel again. The engine
 	// drops parked segments.
 	Unpark()
 	// Install makes the engine run the connection from this state on. The engine begins
-	// with the parked segments. Install takes ownership of p. If Install returns an
-	// error, it must undo all effects except those that Unpark undoes, and Take closes
-	// p.
+	// with the parked segments. Install takes ownership of p. Before Install returns an
+	// error, it must undo all its effects except those that Unpark undoes. Take then
+	// closes p.
 	Install(state tcp.State, p *Placeholder) error
 }
 
@@ -60,8 +60,8 @@ func (s *Socket) failed(step Step, err error) error {
 	return fmt.Errorf("take over %v to %v: %v: %w", s.tuple.Local, s.tuple.Remote, step, err)
 }
 
-// capture is steps 3 to 5: it waits for a grace period and for a segment, and reads the
-// state. If capture fails, it leaves the socket as it was and returns the step that
+// capture does steps 3 to 5: it waits for a grace period and for a segment, and reads
+// the state. If capture fails, it leaves the socket as it was and returns the step that
 // failed.
 func (s *Socket) capture(ctx context.Context, st Steps, grace *Grace) (state tcp.State, at Step, err error) {
 	if err := s.inject(StepPark); err != nil {
@@ -97,7 +97,7 @@ func (s *Socket) capture(ctx context.Context, st Steps, grace *Grace) (state tcp
 	return state, at, err
 }
 
-// replace is steps 6 and 7: it replaces the kernel's connection by a placeholder and
+// replace does steps 6 and 7: it replaces the kernel's connection by a placeholder and
 // installs the state.
 func (s *Socket) replace(state tcp.State, st Steps) error {
 	step := StepReplace

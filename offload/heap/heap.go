@@ -69,8 +69,8 @@ func (h *Heap) Alloc(n uint64) ([]byte, *Part, error) {
 	return mem, p, nil
 }
 
-// take hands out a part for n octets. The first used octets of that part have been used
-// before.
+// take hands out a part for n octets. The octets at the start of the part may have been
+// handed out before, so that they are not zero. used is the number of these octets.
 func (h *Heap) take(n uint64) (p *Part, used uint64, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -134,7 +134,7 @@ func (h *Heap) unmap(over bool) error {
 	return h.arena.Close()
 }
 
-// Memory returns the whole heap. It is valid until the heap is unmapped.
+// Memory returns the whole heap. The memory is valid until the heap is unmapped.
 func (h *Heap) Memory() []byte { return h.mem }
 
 // Size returns the size of the heap in octets.

@@ -12,10 +12,10 @@ import (
 var ErrNoAccess = errors.New("the program itself has no such access to the memory")
 
 // Populate checks that the process itself may read mem, or write to mem if write is
-// set. Populate changes no octet. An access that the process does not have would fault
-// in an engine when a peer asks for it (RFC 5042: a program may register only memory
-// that it may access). Populate makes all pages present, as the driver of an RNIC does
-// when it pins them. Populate returns ErrNoAccess if the access is missing.
+// set. Populate changes no octet. If the process does not have an access that a peer
+// asks for, the access would fault in an engine (RFC 5042: a program may register only
+// memory that it may access). Populate makes all pages present, as the driver of an
+// RNIC does when it pins pages. Populate returns ErrNoAccess if the access is missing.
 func Populate(mem []byte, write bool) error {
 	advice, verb := unix.MADV_POPULATE_READ, "read"
 	if write {

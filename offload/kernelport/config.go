@@ -9,16 +9,16 @@ import (
 
 // Config describes a connection. The zero value works.
 type Config struct {
-	RcvBuf  int // octets held for the ULP at most, 4 KiB to 1 GiB; 0 means 256 KiB
-	SndBuf  int // octets emitted that the kernel has not taken, 64 KiB to 1 GiB; 0 means 256 KiB
-	Segment int // largest MaxEmit, octets, 64 to 65535; 0 means the kernel's segment size
+	RcvBuf  int // largest number of octets held for the ULP, 4 KiB to 1 GiB; 0 means 256 KiB
+	SndBuf  int // largest number of emitted octets that the kernel has not accepted, 64 KiB to 1 GiB; 0 means 256 KiB
+	Segment int // largest MaxEmit in octets, 64 to 65535; 0 means the kernel's segment size
 
-	// Table is the table in which the ULP looks up STags. Its invalidations wait for
-	// the steps of this connection. nil: the ULP uses no table.
+	// Table is the table in which the ULP looks up STags. Invalidations in the table
+	// wait for the steps of this connection. nil: the ULP uses no table.
 	Table *tpt.Table
 
-	// After runs after every step and after Fault. It delivers the signals that the
-	// ULP has raised meanwhile. nil: nothing runs.
+	// After runs after every step and after Fault. After delivers the signals that the
+	// ULP has raised meanwhile. nil: no call.
 	After func()
 }
 

@@ -18,58 +18,59 @@ import (
 
 // Conn is one connection and its ULP.
 type Conn struct {
-	// Owned by the goroutine that holds stepping: that of Run or a visitor.
+	// The goroutine that holds stepping owns these fields. That is the goroutine of
+	// Run, or a visitor.
 	ulp      stream.ULP
 	fd       int
 	rx       ring
 	tx       outbox
-	after    func()        // Config.After
-	limit    int           // Config.Segment
-	segment  int           // MaxEmit
-	measured clock.Instant // when segment was read
+	after    func()        // value of Config.After
+	limit    int           // value of Config.Segment
+	segment  int           // result of MaxEmit
+	measured clock.Instant // time when segment was read
 	readable bool          // the socket may have octets to read
 	writable bool          // the socket may have room to write
 	drained  bool          // octets have left tx since Transmit was called
 	hung     bool          // poll says that both directions are shut
 	eof      bool          // the peer's FIN has been read
-	eofSeen  bool          // the ULP has been called since EOF holds
+	eofSeen  bool          // the ULP has been called since EOF became true
 	closing  bool          // CloseWrite was called
 	shut     bool          // the local FIN has been handed to the kernel
 	aborted  bool          // Abort was called
-	ended    error         // the cause of the connection's end, if it is not a close
+	ended    error         // cause of the connection's end; nil if the connection lives or was closed
 	running  bool          // Run has begun, and has not finished
-	alarm    clock.Instant // until when Run sleeps at most
-	wanted   int16         // what it waits for on the socket
+	alarm    clock.Instant // latest time at which the current sleep of Run ends
+	wanted   int16         // poll events of the socket that Run waits for
 	table    *tpt.Table
-	reader   *tpt.Reader // of table, while Run goes on
+	reader   *tpt.Reader // reader of table, valid while Run runs
 
-	// Owned by the goroutine of Run.
+	// The goroutine of Run owns these fields.
 	pollFDs [2]unix.PollFd
 	timeout unix.Timespec
-	counter [8]byte // of the eventfd
+	counter [8]byte // value that was read from the eventfd
 
-	// Set by any goroutine, read by Run's.
-	bell         atomic.Bool
+	// Several goroutines use these fields.
+	bell         atomic.Bool // doorbell: the ULP's Transmit must be called
 	asleep       atomic.Bool
 	wantClose    atomic.Bool
 	wantAbort    atomic.Bool
-	done         chan struct{} // closed after Fault
-	err          error         // valid when done is closed
-	abortedCause error         // set before wantAbort
+	done         chan struct{} // channel that is closed after Fault
+	err          error         // error that Run returns, valid when done is closed
+	abortedCause error         // cause of the abort; set before wantAbort
 
 	// stepping is held during each step, and not while Run waits.
 	stepping sync.Mutex
 	visits   visits.Book
 
-	// mu guards the life of the descriptors against Ring and Close.
+	// mu keeps Ring and Close from using descriptors that are being closed.
 	mu      sync.Mutex
 	eventFD int  // -1 when closed
-	begun   bool // Run, or Close instead of it
+	begun   bool // Run was called, or Close was called before Run
 }
 
-// New prepares a connection over an established TCP socket. It duplicates the
-// descriptor. The caller must close c, at any time, and must not use it otherwise.
-// No method of the ULP is called before Run.
+// New prepares a connection over an established TCP socket. New duplicates the
+// descriptor. The caller must close c, at any time, and must not use it otherwise. No
+// method of the ULP is called before Run.
 func New(c syscall.Conn, ulp stream.ULP, cfg Config) (*Conn, error) {
 	cfg, err := cfg.fill()
 	if err != nil {
@@ -126,8 +127,8 @@ func (c *Conn) segmentSize() (int, error) {
 	return min(n, c.limit), nil
 }
 
-// Ring makes Run call the ULP's Transmit. Any goroutine may call it at any time.
-// It does not block or allocate.
+// Ring makes Run call the ULP's Transmit. Any goroutine may call Ring at any time. Ring
+// does not block or allocate.
 func (c *Conn) Ring() {
 	c.bell.Store(true)
 	c.rouse()
@@ -153,9 +154,9 @@ func (c *Conn) rouse() {
 var one = [8]byte{1}
 
 // Between runs fn on the calling goroutine between two steps and wakes no other
-// goroutine. fn may read data that belongs to the steps, such as the ULP's counters.
-// It must not change any, and must be short. After the end of the connection fn runs
-// as well.
+// goroutine. fn may read data that belongs to the steps, such as the ULP's counters. fn
+// must not change any data of the steps, and must be short. Between also runs fn after
+// the end of the connection.
 func (c *Conn) Between(fn func()) {
 	c.stepping.Lock()
 	fn()
@@ -168,10 +169,10 @@ func (c *Conn) Between(fn func()) {
 // Done is closed when the connection has ended and Fault has returned.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// Close closes the local direction behind the emitted octets and waits until the
-// peer has closed its direction. The ULP must go on consuming. If ctx ends first,
-// Close resets the connection. Close returns the error that Run returns. If Run was
-// not called, Close resets the connection at once and calls Fault.
+// Close closes the local direction after the emitted octets and waits until the peer
+// has closed its direction. The ULP must go on consuming. If ctx ends first, Close
+// resets the connection. Close returns the error that Run returns. If Run was not
+// called, Close resets the connection at once and calls Fault.
 func (c *Conn) Close(ctx context.Context) error {
 	c.mu.Lock()
 	fresh := !c.begun
@@ -203,8 +204,8 @@ func (c *Conn) abortFor(cause error) {
 	c.Ring()
 }
 
-// finish ends the connection, with a reset unless err is nil, and calls Fault. Only
-// the goroutine that set running calls it, once.
+// finish ends the connection, with a reset unless err is nil, and calls Fault. Only the
+// goroutine that has set running may call finish, and only once.
 func (c *Conn) finish(err error) {
 	c.stepping.Lock()
 	c.running = false
@@ -234,7 +235,7 @@ func (c *Conn) release() {
 	c.eventFD, c.fd = -1, -1
 }
 
-// tell runs Config.After.
+// tell calls Config.After, if it is set.
 func (c *Conn) tell() {
 	if c.after != nil {
 		c.after()

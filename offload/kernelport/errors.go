@@ -12,7 +12,7 @@ import (
 var (
 	// ErrClosed ends a connection that was closed before it was run.
 	ErrClosed = errors.New("closed before it was run")
-	// ErrRunning is what Run returns when it is called again, or after Close.
+	// ErrRunning is returned if Run is called a second time, or after Close.
 	ErrRunning = errors.New("the kernel port's connection is running or has ended: Run is called once")
 )
 

@@ -60,7 +60,8 @@ func (c *Conn) loop() error {
 	}
 }
 
-// pace makes a step that invalidations of the table wait for.
+// pace makes one step as a reader of the table. Invalidations in the table wait for the
+// end of the step.
 func (c *Conn) pace(now clock.Instant) (moved bool) {
 	c.reader.Enter()
 	moved = c.step(now)
@@ -135,7 +136,8 @@ func (c *Conn) read() (arrived bool) {
 	return false
 }
 
-// flush hands emitted octets to the socket, and the FIN behind them.
+// flush hands emitted octets to the socket, and after them the FIN, if CloseWrite was
+// called.
 func (c *Conn) flush() {
 	for c.writable && c.ended == nil && !c.aborted && c.tx.used() > 0 {
 		n, err := unix.Write(c.fd, c.tx.next())
@@ -157,8 +159,9 @@ func (c *Conn) flush() {
 	}
 }
 
-// lost ends the connection because nothing can be sent any more. The socket may
-// still hold octets of the peer, which may say why: lost delivers them first.
+// lost ends the connection because nothing can be sent any more. The socket may still
+// hold octets of the peer that contain the reason. lost therefore delivers these octets
+// first.
 func (c *Conn) lost(call string, err error) {
 	for c.ended == nil && !c.eof {
 		c.readable = true

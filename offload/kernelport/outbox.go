@@ -1,8 +1,9 @@
 package kernelport
 
-// outbox is a queue of emitted octets. Each piece is contiguous and does not move
-// after it was lent. If the end of the buffer is too short for a piece, the piece
-// goes to the front, and the rest of the end stays unused for that round.
+// outbox is a queue of emitted octets. Each piece of the queue is contiguous and does
+// not move after add has returned it. If the end of the buffer is too short for a
+// piece, the piece goes to the front of the buffer, and the rest of the end stays
+// unused for that round.
 //
 //	front: [0, wrapped)            filled after the end, empty if wrapped is 0
 //	free:  [wrapped, head)
@@ -12,7 +13,7 @@ type outbox struct {
 	head, tail, wrapped int
 }
 
-// used is how many octets are held.
+// used returns how many octets the queue holds.
 func (o *outbox) used() int { return o.tail - o.head + o.wrapped }
 
 // add returns memory for n octets at the end of the queue, or nil if there is no

@@ -7,8 +7,8 @@ type ring struct {
 	used int
 }
 
-// space returns free memory for further octets, up to the end of the buffer. It is
-// empty if the ring is full.
+// space returns free memory for further octets, up to the end of the buffer. The result
+// is empty if the ring is full.
 func (r *ring) space() []byte {
 	if r.used == 0 {
 		r.head = 0

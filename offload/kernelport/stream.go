@@ -16,8 +16,8 @@ func (c *Conn) Consume(n int) { c.rx.drop(n) }
 // EOF implements stream.Stream.
 func (c *Conn) EOF() bool { return c.eof && c.rx.used == 0 }
 
-// Emit implements stream.Stream. The kernel decides where segments end; a segment
-// that is not retransmitted usually ends with an Emit.
+// Emit implements stream.Stream. The kernel decides where segments end. A segment that
+// is sent for the first time usually ends where the octets of an Emit end.
 func (c *Conn) Emit(n int) []byte {
 	if c.closing || c.aborted {
 		return nil
@@ -28,13 +28,16 @@ func (c *Conn) Emit(n int) []byte {
 	return c.tx.add(n)
 }
 
-// MaxEmit implements stream.Stream: the kernel's effective segment size.
+// MaxEmit implements stream.Stream. MaxEmit returns the kernel's effective segment
+// size.
 func (c *Conn) MaxEmit() int { return c.segment }
 
-// Room implements stream.Stream. It is 0 because the kernel decides where segments end.
+// Room implements stream.Stream. Room returns 0 because the kernel decides where
+// segments end.
 func (c *Conn) Room() int { return 0 }
 
-// Unacked implements stream.Stream: octets that the kernel has not accepted.
+// Unacked implements stream.Stream. Unacked counts octets that the kernel has not
+// accepted.
 func (c *Conn) Unacked() int { return c.tx.used() }
 
 // CloseWrite implements stream.Stream.

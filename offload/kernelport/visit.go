@@ -4,30 +4,29 @@ import (
 	"github.com/stag-rdma/stag/offload/clock"
 )
 
-// turns is how many steps a visitor makes at most for rings of other goroutines that
-// found it stepping. Then it leaves the rest to Run.
+// turns is the largest number of steps that a visitor makes for goroutines that rang
+// while the visitor was stepping. After that, the visitor leaves the rest to Run.
 const turns = 8
 
 // Visit makes a step on the calling goroutine, if no other goroutine is stepping (the
-// inline mode). A goroutine that posts or polls calls it, so that no message waits
-// until Run's goroutine is scheduled. A doorbell that was rung with RingSilently
-// before the call has been served when Visit returns, or is being served by another
-// goroutine.
+// inline mode). A goroutine that posts or polls calls Visit, so that no message waits
+// until Run's goroutine is scheduled. A doorbell that was rung with RingSilently before
+// the call has been served when Visit returns, or is being served by another goroutine.
 //
-// Run still handles deadlines. It also handles arrivals, unless visitors come often
+// Run still handles deadlines. Run also handles arrivals, unless visitors come often
 // enough (package visits). A visitor must call Watch before it goes to sleep.
 func (c *Conn) Visit(now clock.Instant) {
 	c.visits.Enter()
 	for turn := range turns {
 		if !c.stepping.TryLock() {
-			return // the goroutine that steps looks at the bell afterwards
+			return // the goroutine that steps looks at the doorbell afterwards
 		}
 		if !c.running {
 			c.stepping.Unlock()
 			return
 		}
 		before := c.standing()
-		c.readable = c.readable || turn == 0 // no poll has looked at the socket before
+		c.readable = c.readable || turn == 0 // before the first turn no poll has looked at the socket
 		c.writable = c.writable || c.tx.used() > 0
 		c.pace(now)
 		more := c.drained
@@ -44,21 +43,21 @@ func (c *Conn) Visit(now clock.Instant) {
 	c.rouse()
 }
 
-// Awake reports whether Run is awake. Then Run finds a bell that was rung silently
-// before the call, and no goroutine need call Visit for it.
+// Awake reports whether Run is awake. If Run is awake, it finds a doorbell that was
+// rung silently before the call, and no goroutine need call Visit for that doorbell.
 func (c *Conn) Awake() bool { return !c.asleep.Load() }
 
-// Watch makes Run wait for arrivals, if it leaves them to visitors. A visitor calls
-// Watch before it goes to sleep, and then checks once more whether there is
-// something to do.
+// Watch makes Run wait for arrivals again, if Run leaves arrivals to visitors. A
+// visitor calls Watch before it goes to sleep, and then checks once more whether there
+// is something to do.
 func (c *Conn) Watch() {
 	if c.visits.Leave() {
 		c.rouse()
 	}
 }
 
-// standing is the state that decides about the end of the connection. Run must learn
-// at once when it changes.
+// standing is the state that decides about the end of the connection. Run must learn of
+// a change of this state at once.
 type standing struct{ eof, shut, aborted, ended bool }
 
 func (c *Conn) standing() standing {

@@ -10,8 +10,8 @@ import (
 	"github.com/stag-rdma/stag/offload/clock"
 )
 
-// recheck is the interval at which Run reads the state of a socket with both
-// directions shut: poll does not report its changes.
+// recheck is the interval at which Run reads the state of a socket with both directions
+// shut, because poll does not report changes of such a socket.
 const recheck = 2 * time.Millisecond
 
 // wait sleeps until the socket can move octets, the doorbell rings or the ULP's
@@ -48,7 +48,7 @@ func (c *Conn) prepare(now clock.Instant, sleep time.Duration) {
 		c.pollFDs[0].Fd = -1
 		c.alarm = clock.Sooner(c.alarm, now.Add(sleep))
 	case c.hung && (c.eof || len(c.rx.space()) == 0):
-		// poll would return at once, again and again.
+		// With the socket's descriptor, poll would return at once, again and again.
 		c.pollFDs[0].Fd = -1
 		c.alarm = clock.Sooner(c.alarm, now.Add(recheck))
 	}
@@ -94,7 +94,8 @@ func (c *Conn) wake() error {
 		// Read cannot fail: the counter was positive.
 		_, _ = unix.Read(c.eventFD, c.counter[:])
 	}
-	// If no read follows that would report the error, read the error here.
+	// A read of the socket would report the error. If no read follows, read the error
+	// here.
 	if got&unix.POLLERR != 0 && (c.eof || len(c.rx.space()) == 0) {
 		return c.pending()
 	}

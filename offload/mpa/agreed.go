@@ -9,7 +9,7 @@ import (
 
 // MaxDepth is the largest read depth. The next larger value means "not negotiated".
 // This package never offers "not negotiated", because Linux siw and Chelsio's driver do
-// not know it.
+// not know that value.
 const MaxDepth = wire.NoDepth - 1
 
 // Offer holds the parameters that one end offers for a connection. The zero Offer is

@@ -27,7 +27,7 @@ type assembly struct {
 	// Position in the stream, to find the Markers.
 	taken     int                  // octets of this FPDU that came, Markers included
 	begun     int                  // octets of the FPDU that came before the length field
-	phase     int                  // octets since the start of the last Marker; a value below MarkerLen is within the Marker
+	phase     int                  // octets since the start of the last Marker; below MarkerLen, the next octet belongs to the Marker
 	marker    [wire.MarkerLen]byte // the Marker that is arriving
 	badMarker bool                 // a Marker of this FPDU had a wrong pointer
 }
@@ -38,7 +38,7 @@ func (a *assembly) empty() bool { return a.taken == 0 }
 func (a *assembly) whole() bool { return a.need != 0 && a.have == a.need }
 
 // reset prepares for the next FPDU. reset keeps badMarker, because a bad Marker is a
-// permanent fault that no FPDU follows.
+// permanent fault: no FPDU follows it.
 func (a *assembly) reset() {
 	a.have, a.need, a.crc, a.taken, a.begun = 0, 0, 0, 0, 0
 }

@@ -21,12 +21,12 @@ var ErrMarkersRefused = errors.New("it may have no Markers: try without them")
 type Rejected struct {
 	Private []byte // private data of the responder's application; may be empty
 
-	// PeerIRD and PeerORD are the depths in the Reply. They are 0 if the Reply has
-	// none.
+	// PeerIRD and PeerORD are the depths in the Reply. Both are 0 if the Reply has no
+	// depths.
 	PeerIRD, PeerORD uint16
 
 	// Markers is true if the Request asked for Markers and the Reply gives no other
-	// reason. The error wraps ErrMarkersRefused then.
+	// reason. In this case the error wraps ErrMarkersRefused.
 	Markers bool
 }
 

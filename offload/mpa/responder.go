@@ -123,8 +123,8 @@ func (r Request) block(rtr RTR) *wire.MPAEnhancedFields {
 }
 
 // Reject returns the Reply that refuses the connection. private is data for the
-// initiator's application, limited as Offer.Private is. If the Request has read depths,
-// the Reply has read depths too, both 0.
+// initiator's application, and has the same limit as Offer.Private. If the Request has
+// read depths, the Reply has read depths too, both 0.
 func (r Request) Reject(private []byte) ([]byte, error) {
 	h := wire.MPAFields{Reply: true, Revision: r.Revision, Flags: wire.MPAReject | flag(wire.MPACRC, r.CRC)}
 	if !r.Enhanced {

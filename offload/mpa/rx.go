@@ -22,7 +22,7 @@ type Deframer struct {
 	// checked and is correct. 0 means that no FPDU was checked since Done.
 	sound int
 
-	unsummed []byte // result of Unsummed
+	unsummed []byte // ULPDU that Unsummed returns
 	assembly assembly
 	views    [4][]byte // a field, because a local array in Next would escape to the heap
 }
@@ -71,8 +71,8 @@ func (d *Deframer) Done(s stream.Stream) {
 	d.assembly.reset()
 }
 
-// Partial reports whether only a part of an FPDU has arrived. The end of the stream is
-// an error then. Partial is valid after Next has returned nil.
+// Partial reports whether only a part of an FPDU has arrived. If so, the end of the
+// stream is an error. Partial is valid after Next has returned nil.
 func (d *Deframer) Partial(stream.Stream) bool {
 	return !d.assembly.empty() && !d.assembly.whole()
 }

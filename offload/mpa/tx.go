@@ -31,8 +31,8 @@ func NewFramer(crc, markers bool) *Framer { return &Framer{crc: crc, markers: ma
 // wherever Markers fall (MULPDU, RFC 5044 §4.5 and appendix A). MaxULPDU returns 0 if
 // nothing fits.
 //
-// RFC 5044 §4.5 never goes below 128 octets. MaxULPDU departs from that rule: if 128
-// octets do not fit, it returns as many as fit.
+// The MULPDU of RFC 5044 §4.5 is never below 128 octets. MaxULPDU departs from that
+// rule: if 128 octets do not fit, it returns as many as fit.
 func (f *Framer) MaxULPDU(maxEmit int) int {
 	n := maxEmit - wire.FPDUHeadLen - wire.CRCLen - maxEmit%4
 	if f.markers {

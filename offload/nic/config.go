@@ -47,8 +47,8 @@ type Config struct {
 	// Unsummed are not used.
 	Engine engine.Config
 
-	// Carrier is called when the port loses its carrier and when it gets the carrier
-	// back. Carrier must not block. nil means no call.
+	// Carrier is called when the link of the interface goes down and when the link
+	// comes up again. Carrier must not block. nil means no call.
 	Carrier func(up bool)
 
 	// Diverted is called with flows whose packets the kernel would now send another

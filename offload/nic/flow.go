@@ -21,19 +21,19 @@ type Flow struct {
 	key       bpf.FlowKey
 	way       *way // how the packets leave the host; guarded by hops
 	kind      bpf.Kind
-	moving    sync.RWMutex                  // held for writing while the flow is installed, moved or removed
-	at        atomic.Pointer[engine.Engine] // engine that owns the flow; set when the flow is installed, and by Move
-	hold      *handoff.Placeholder          // set when the flow is installed
+	moving    sync.RWMutex                  // lock that is held for writing while the flow is installed, moved or removed
+	at        atomic.Pointer[engine.Engine] // engine that owns the flow; the installation of the flow and Move set it
+	hold      *handoff.Placeholder          // placeholder of the connection; nil until the flow is installed
 	stall     time.Duration
 	inherited Inherited
-	strays    uint32 // segments that were counted; guarded by the NIC's lock
+	strays    uint32 // number of stray segments counted so far; guarded by the NIC's lock
 	accepted  bool   // value of Options.Accepted
 	told      func() // value of Options.Moved
 
 	once  sync.Once
-	done  chan struct{} // closed when the upper layer's Fault has been called
-	err   error         // valid once done is closed
-	final *tcp.Stats    // valid once done is closed; nil: none
+	done  chan struct{} // channel that is closed when the upper layer's Fault has been called
+	err   error         // error that ended the connection, valid once done is closed
+	final *tcp.Stats    // counters at the end of the connection, valid once done is closed; nil: none
 }
 
 // ID returns the flow's id, as in the flow entry and the steering record.
@@ -106,8 +106,8 @@ func (f *Flow) Info(ctx context.Context) (tcp.Info, error) {
 }
 
 // Stats returns the counters of the connection since the take-over. If the connection
-// has ended, it returns the counters at the end. The error is the cause of ctx's end,
-// or the engine's error.
+// has ended, Stats returns the counters at the end. The error is the cause of ctx's
+// end, or the engine's error.
 func (f *Flow) Stats(ctx context.Context) (tcp.Stats, error) {
 	var s tcp.Stats
 	err := f.inspect(ctx, func(c *tcp.Conn) { s = c.Stats() })
@@ -160,8 +160,8 @@ func (f *Flow) Abort(ctx context.Context) error {
 }
 
 // inspect runs fn with the flow's connection, at the engine that owns it. If the flow
-// is being moved, inspect waits for the end of the move. It fails with engine.ErrNoFlow
-// when the connection has ended.
+// is being moved, inspect waits for the end of the move. inspect fails with
+// engine.ErrNoFlow when the connection has ended.
 func (f *Flow) inspect(ctx context.Context, fn func(*tcp.Conn)) error {
 	f.moving.RLock()
 	defer f.moving.RUnlock()

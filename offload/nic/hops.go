@@ -25,16 +25,17 @@ type network interface {
 	NoNeighbour(ip netip.Addr, ifindex int, cause error) error
 }
 
-// hops stores where the frames of an interface's flows go on the link, and where they
-// come from. Flows whose packets the kernel routes alike share a way. Ways with the
-// same next hop share a hop. hops asks the kernel once for each way and for each hop.
+// hops stores the Ethernet addresses for the frames of an interface's flows: the
+// destinations and the source. Flows whose packets the kernel routes alike share a way.
+// Ways with the same next hop share a hop. hops asks the kernel once for each way and for
+// each hop.
 //
-// A flow belongs to its way from before its take-over until the flow is removed. The way,
-// the hop, or hops stores all news that comes in this time. Then tell compares the stored
-// addresses with those that the flow's engine has.
+// A flow belongs to its way from before its take-over until the flow is removed. A change
+// of an address in this time is stored in the way, in the hop, or in hops. Then tell
+// compares the stored addresses with those that the flow's engine has.
 //
-// hops is safe for concurrent use. Take-overs, the reaper, the watcher (which brings
-// the news) and the surveyor (which looks routes up again) are goroutines of their own.
+// hops is safe for concurrent use. Take-overs, the reaper, the watcher (which brings the
+// changes) and the surveyor (which looks routes up again) run on goroutines of their own.
 // Locks are taken in the order of the fields.
 type hops struct {
 	// These fields never change.
@@ -44,8 +45,8 @@ type hops struct {
 	log      *slog.Logger
 	diverted func([]*Flow, error) // callback for diverted flows; never nil
 
-	asking  sync.Mutex // held from a request to the kernel until its answer is stored
-	telling sync.Mutex // held from the reading of the present state until the engines know it
+	asking  sync.Mutex // lock that is held from a request to the kernel until its answer is stored
+	telling sync.Mutex // lock that is held from the reading of the present state until the engines have got it
 
 	mu         sync.Mutex // guards the fields below, and all ways and hops
 	src        wire.MAC   // Ethernet address of the interface
@@ -57,7 +58,8 @@ type hops struct {
 	stale      chan struct{} // holds a token while ways may be stale
 }
 
-// way is the common way of all packets that the kernel routes alike.
+// way is a route to the peers of one or more flows. All packets that the kernel routes
+// alike have the same way.
 type way struct {
 	query   loader.Query
 	users   int                       // number of flows that entered and have not left
@@ -67,7 +69,7 @@ type way struct {
 	err     error                     // error of the kernel's last answer; nil: the answer is usable
 	lost    bool                      // the flows have been notified of err
 	hop     *hop                      // next hop of the last usable answer; nil: there was none
-	changed chan struct{}             // closed and replaced when hop or the address of hop changes
+	changed chan struct{}             // channel that is closed and replaced when hop or the address of hop changes
 }
 
 // hop is the next hop of one or more ways.

@@ -226,8 +226,8 @@ func (h *hops) keepAgain(p *hop) {
 	}
 }
 
-// keepAll calls keepAgain for every next hop for which which returns true. Then it
-// notifies the engines of the changes.
+// keepAll calls keepAgain for some of the next hops: those for which the given function
+// returns true. Then keepAll notifies the engines of the changes.
 func (h *hops) keepAll(ctx context.Context, which func(*hop) bool) {
 	h.mu.Lock()
 	list := slices.Collect(maps.Values(h.hops))

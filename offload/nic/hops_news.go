@@ -101,8 +101,8 @@ func (h *hops) tellAll(ctx context.Context) int {
 	return h.tell(ctx, ways)
 }
 
-// tell sends the present addresses to the engines of flows that have older ones. tell
-// returns the number of these flows.
+// tell sends the present addresses to the engines of those flows whose engine has older
+// addresses. tell returns the number of these flows.
 func (h *hops) tell(ctx context.Context, ways []*way) (n int) {
 	h.telling.Lock()
 	defer h.telling.Unlock()
@@ -118,7 +118,7 @@ func (h *hops) tell(ctx context.Context, ways []*way) (n int) {
 	return n
 }
 
-// headings are the new Headings for each engine.
+// headings holds, for each engine, the new Headings of flows that the engine runs.
 type headings map[*engine.Engine][]engine.Heading
 
 // of adds f, which an engine runs, if its heading differs from the one that the engine
@@ -162,9 +162,10 @@ func (h *hops) now(f *Flow) engine.Heading {
 	return h.heading(f.way, engine.Heading{Flow: f.id, Dst: f.way.hop.mac})
 }
 
-// installed sends f the news of its way from now on. installed also sends the news
-// since told, which f's engine has. installed does not look at the other flows of the
-// way, because there can be thousands of flows and as many take-overs.
+// installed records that an engine runs f. told is the heading that the engine has.
+// installed sends the engine what has changed since told. From then on, tell sends the
+// changes. installed does not look at the other flows of the way, because there can be
+// thousands of flows and as many take-overs.
 func (h *hops) installed(ctx context.Context, f *Flow, told engine.Heading) {
 	h.telling.Lock()
 	defer h.telling.Unlock()

@@ -11,8 +11,8 @@ import (
 // Move gives the connection to the engine of another queue. If queue is the present
 // one, Move takes the connection out of its engine and puts it back. The peer does not
 // notice. Calls of other methods wait until the move is done. A move takes some
-// milliseconds. It takes longer with more octets that wait to be read or acknowledged.
-// docs/tcp.md says what a move keeps and drops.
+// milliseconds, and longer if many octets wait to be read or acknowledged. docs/tcp.md
+// says what a move keeps and drops.
 //
 // After an error the connection is where it was, or has ended. Done shows which. Move
 // fails with engine.ErrNoFlow or tcp.ErrEnded if the connection had ended before.
@@ -47,8 +47,8 @@ func (f *Flow) Move(ctx context.Context, queue int) error {
 	return nil
 }
 
-// move moves f while no engine gets new addresses, because news would reach neither of
-// the two engines.
+// move moves f. Meanwhile no engine gets new addresses, because those for f would reach
+// neither of the two engines.
 func (h *hops) move(f *Flow, to *engine.Engine) (gone *engine.End, err error) {
 	h.telling.Lock()
 	defer h.telling.Unlock()

@@ -36,9 +36,9 @@ func (n *NIC) MSS(v6 bool) int {
 	return mss
 }
 
-// Control makes a socket announce at most MSS. It is a Control of a net.Dialer or
-// net.ListenConfig. If the interface's MTU is larger than a frame, Take refuses
-// connections of sockets that Control has not prepared.
+// Control makes a socket announce at most MSS. Control is meant for the field Control
+// of a net.Dialer or net.ListenConfig. If the interface's MTU is larger than a frame,
+// Take refuses connections of sockets that Control has not prepared.
 func (n *NIC) Control(network, _ string, c syscall.RawConn) error {
 	return handoff.Announce(c, n.MSS(strings.HasSuffix(network, "6")))
 }

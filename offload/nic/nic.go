@@ -48,7 +48,7 @@ type NIC struct {
 	life context.Context // life ends when Close begins, with ErrClosed, or when the interface is lost.
 	die  context.CancelCauseFunc
 
-	stop   context.CancelCauseFunc // ends the engines
+	stop   context.CancelCauseFunc // function that ends the engines
 	losing sync.Once
 
 	mu     sync.Mutex // guards the fields below
@@ -57,7 +57,6 @@ type NIC struct {
 	closed bool
 }
 
-// find finds the interface and its properties.
 func (n *NIC) find() (err error) {
 	if n.net, err = loader.Open(); err != nil {
 		return err
@@ -149,9 +148,9 @@ func (n *NIC) makeRoom() error {
 	return nil
 }
 
-// roomToLoad returns the number of flows that a private program gets room for: those of
-// all interfaces. roomToLoad returns 0, which means all the room there is, for a
-// program that shares another program's map.
+// roomToLoad returns the number of flows for which a private program gets room: the
+// number of all interfaces together. For a program that shares another program's map,
+// roomToLoad returns 0, which means all the room of the map.
 func (n *NIC) roomToLoad() uint32 {
 	if n.with() != nil {
 		return 0
@@ -159,9 +158,9 @@ func (n *NIC) roomToLoad() uint32 {
 	return uint32(n.set.room())
 }
 
-// clear removes the flows that an earlier engine has left in the program. The kernel
-// gets their packets again and resets the peers. This NIC owns every queue now, so that
-// no engine runs those flows.
+// clear removes the flows that an earlier engine has left in the program. No engine
+// runs those flows, because this NIC owns every queue now. The kernel gets their
+// packets again and resets the peers.
 func (n *NIC) clear() error {
 	if n.steer.Instance() == "" {
 		return nil

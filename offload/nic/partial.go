@@ -20,11 +20,11 @@ const (
 	// A veth hands over a sender's memory. No wire and no device lies between the two
 	// ends, so that nothing can have changed the octets. Linux itself takes such a
 	// packet for verified (CHECKSUM_PARTIAL). A bridge can bring a packet from a wire
-	// to the veth. Such a packet has a whole checksum, or the kernel has verified its
-	// checksum before it joined the packet with others. Damage on the wire passes only
-	// if it leaves exactly the pseudo-header's sum in the field: one time in 65536, as
-	// often as damage passes a whole checksum. The CRC of MPA, where it is in use,
-	// protects the payload in any case.
+	// to the veth. Such a packet has a whole checksum, or the kernel has joined it with
+	// other packets. In the latter case the kernel has verified the checksum first.
+	// Damage on the wire passes only if it leaves exactly the pseudo-header's sum in
+	// the field: one time in 65536, as often as damage passes a whole checksum. The CRC
+	// of MPA, where it is in use, protects the payload in any case.
 	//
 	// Departs from RFC 9293 §3.1, which requires that every checksum is verified.
 	PartialOnVeth Partial = iota

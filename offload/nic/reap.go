@@ -88,8 +88,8 @@ func (n *NIC) ended(f *Flow, end engine.End) {
 	n.log.Info("flow ended", "flow", f.id, "key", f.key, "err", f.err)
 }
 
-// clearAway removes a flow that has ended. A Move at the same time would add new entries. It waits, and then finds
-// that the NIC does not have the flow any more.
+// clearAway removes a flow that has ended. A Move at the same time would add new entries for the flow. clearAway
+// therefore holds f.moving. A Move that waits for f.moving then finds that the NIC no longer has the flow.
 func (n *NIC) clearAway(f *Flow) {
 	f.moving.Lock()
 	defer f.moving.Unlock()
@@ -100,7 +100,7 @@ func (n *NIC) clearAway(f *Flow) {
 	n.drop(f) // comes last, so that a caller that no longer sees the flow finds room for another
 }
 
-// tryAgain is how soon reserve looks again for the room of a flow in TIME-WAIT if freed contains no token.
+// tryAgain is how long waitForRoom waits for a token in freed.
 const tryAgain = 5 * time.Millisecond
 
 // reserve takes a flow id. If no id is free, it ends flows in TIME-WAIT, the oldest first. If all flows are open,
@@ -115,9 +115,9 @@ func (n *NIC) reserve(ctx context.Context, key bpf.FlowKey) (engine.FlowID, erro
 	}
 }
 
-// enter is insert for a map of flows that may be full. If it is full, enter ends flows in TIME-WAIT, the oldest
-// first. These flows may be of any interface, because each map has the flows of all interfaces. If there are none,
-// enter fails with loader.ErrFlowsFull.
+// enter is insert for a map of flows that may be full. If the map is full, enter ends flows in TIME-WAIT, the
+// oldest first. These flows may be of any interface, because each map has the flows of all interfaces. If there
+// are none, enter fails with loader.ErrFlowsFull.
 func (n *NIC) enter(ctx context.Context, key bpf.FlowKey, f bpf.Flow) error {
 	for {
 		err := n.insert(key, f)

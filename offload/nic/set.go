@@ -31,9 +31,10 @@ func Open(cfg Config) (*NIC, error) {
 	return all[0], nil
 }
 
-// OpenAll makes the interfaces of one adapter ready to take connections over. They
-// belong to the network namespace of the calling thread, and stay bound to it. OpenAll
-// needs CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, and CAP_IPC_LOCK or enough memlock.
+// OpenAll makes the interfaces of one adapter ready to take connections over. The
+// interfaces belong to the network namespace of the calling thread, and stay bound to that
+// namespace. OpenAll needs CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, and CAP_IPC_LOCK or enough
+// memlock.
 //
 // A segment reaches its connection through any of the interfaces. All interfaces have
 // frames of one size.
@@ -94,8 +95,8 @@ func (n *NIC) count() error {
 	return nil
 }
 
-// with returns the program whose map of flows a private program of n shares. It is the
-// program of the first interface. with returns nil if there is none.
+// with returns the program of the first interface. A private program of n shares the map
+// of flows of that program. with returns nil if there is no such program.
 func (n *NIC) with() *loader.Steering {
 	if n.number == 0 {
 		return nil
@@ -111,8 +112,9 @@ func (s *set) room() (flows int) {
 	return min(flows, engine.MaxFlows)
 }
 
-// share makes the state that all interfaces of the set share. Only the call for the last
-// interface does so, because every interface must have its program first.
+// share makes the state that all interfaces of the set share. Every interface must have
+// its program first. share therefore does nothing unless n is the last interface of the
+// set.
 func (n *NIC) share() (err error) {
 	s := n.set
 	if n.number != len(s.nics)-1 {
@@ -143,8 +145,8 @@ type flowMap struct {
 	lanes *loader.Lanes // slots of the set's lanes
 }
 
-// findMaps finds the maps of flows. It reserves slots for all lanes in each map. Slots
-// that get no socket become free again when last is closed.
+// findMaps finds the maps of flows. findMaps reserves slots for all lanes in each map.
+// Slots that get no socket become free again when last is closed.
 func (s *set) findMaps(last *NIC) (err error) {
 	for _, n := range s.nics {
 		if m := s.mapOf(n); m != nil {
@@ -181,10 +183,10 @@ func (s *set) mapOf(n *NIC) *flowMap {
 	return nil
 }
 
-// reach calls do with a program through which n accesses the map. It is n's own program.
-// If n does not have the map, it is the program of an open interface that has it. If no
-// such interface is open, no program of the set uses the map any more, and reach does
-// nothing.
+// reach calls do with a program through which n accesses the map. Normally that is n's own
+// program. If n's own program does not have the map, reach takes the program of an open
+// interface that has the map. If no such interface is open, no program of the set uses the
+// map any more, and reach does nothing.
 func (m *flowMap) reach(n *NIC, do func(*loader.Steering) error) error {
 	if m == n.maps[0] {
 		return do(n.steer)
@@ -215,8 +217,8 @@ func (m *flowMap) entry(f bpf.Flow) bpf.Flow {
 	return f
 }
 
-// join connects the engines of all interfaces of the set. Only the call for the last
-// interface does so, because every interface must have its engines first.
+// join connects the engines of all interfaces of the set. Every interface must have its
+// engines first. join therefore does nothing unless n is the last interface of the set.
 func (n *NIC) join() error {
 	if n.number != len(n.set.nics)-1 {
 		return nil
@@ -257,7 +259,7 @@ func (n *NIC) update(key bpf.FlowKey, f bpf.Flow) error {
 	return n.eachMap(func(m *flowMap, s *loader.Steering) error { return s.Update(key, m.entry(f)) })
 }
 
-// remove removes a flow from every map of flows.
+// remove deletes the entry of a flow from every map of flows.
 func (n *NIC) remove(key bpf.FlowKey) error {
 	return n.eachMap(func(_ *flowMap, s *loader.Steering) error { return s.Delete(key) })
 }
@@ -275,10 +277,11 @@ func (n *NIC) eachMap(do func(*flowMap, *loader.Steering) error) error {
 	return errors.Join(errs...)
 }
 
-// leaveMaps removes the flows of the set's other interfaces from n's map of flows when
-// n is closed. If another open interface of the set has the map, leaveMaps does
-// nothing, because that interface removes the flows later. A closed interface that has
-// the map has removed its flows itself. Its program may have flows of another set now.
+// leaveMaps removes the flows of the set's other interfaces from n's map of flows when n
+// is closed. If another open interface of the set has the map, leaveMaps does nothing,
+// because that interface removes the flows later. A closed interface that has the map has
+// removed its flows itself. The program of such an interface may have flows of another set
+// now.
 func (n *NIC) leaveMaps() error {
 	if len(n.maps) == 0 {
 		return nil // the set was not opened, and has no flows

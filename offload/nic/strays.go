@@ -23,7 +23,7 @@ type strays struct {
 	mu    sync.Mutex // guards the fields below, and the field strays of every Flow
 	total uint64
 	lines int       // lines that may still be logged until renew
-	renew time.Time // when strayLines more lines may be logged
+	renew time.Time // time when strayLines more lines may be logged
 }
 
 // Counters holds the counts since the interface was opened.
@@ -31,7 +31,7 @@ type Counters struct {
 	Strays uint64 // segments of taken-over connections that bypassed the XDP program, reached the kernel, and were dropped
 }
 
-// Counters returns the counters of the last second.
+// Counters returns the counters, which are brought up to date every second.
 func (n *NIC) Counters() Counters {
 	n.strays.mu.Lock()
 	defer n.strays.mu.Unlock()

@@ -94,8 +94,9 @@ func (n *NIC) Take(ctx context.Context, c syscall.Conn, ulp stream.ULP, o Option
 	return t.flow, nil
 }
 
-// whileOpen returns a context that ends when ctx ends or, with ErrClosed, when Close
-// begins. A connection that still belongs to the kernel then stays there.
+// whileOpen returns a context that ends when ctx ends or when Close begins. If Close ends
+// the context, the cause is ErrClosed. In both cases a connection that still belongs to
+// the kernel stays with the kernel.
 func (n *NIC) whileOpen(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(n.life, func() { cancel(context.Cause(n.life)) })
@@ -104,21 +105,21 @@ func (n *NIC) whileOpen(ctx context.Context) (context.Context, func()) {
 
 // takeover is one take-over in progress. takeover implements handoff.Steps.
 type takeover struct {
-	ctx   context.Context // never ends, because an effect on only some engines would be worse than a late error
+	ctx   context.Context // context that never ends, because an effect on only some engines would be worse than a late error
 	nic   *NIC
 	flow  *Flow
-	ulp   stream.ULP // not in the Flow, so that a flow in TIME-WAIT takes little memory
+	ulp   stream.ULP // upper layer; it is not in the Flow, so that a flow in TIME-WAIT takes little memory
 	opts  Options
 	tuple handoff.Tuple
 	began time.Time
 
-	asked func()        // ends the take-over's turn to ask the peer
-	heard chan struct{} // closed when a segment has arrived at any engine
+	asked func()        // function that ends the take-over's turn to ask the peer
+	heard chan struct{} // channel that is closed when a segment has arrived at any engine
 	once  sync.Once     // closes heard
 }
 
 // prepare finds the way to the peer, which must lead through this interface. The flow
-// keeps the way until it leaves it.
+// keeps the way until hops.leave.
 func (n *NIC) prepare(ctx context.Context, sock *handoff.Socket, ulp stream.ULP, o Options) (*takeover, error) {
 	if o.Queue >= len(n.engines) {
 		return nil, fmt.Errorf("queue %d: %s has %d", o.Queue, n.link.Name, len(n.engines))
@@ -189,7 +190,7 @@ func (t *takeover) Park() error {
 	return nil
 }
 
-// hear is the callback of an engine that has received a segment of the flow.
+// hear records that an engine has received a segment of the flow. Engines call hear.
 func (t *takeover) hear() {
 	t.once.Do(func() { close(t.heard) })
 	t.asked()
@@ -224,7 +225,7 @@ func (n *NIC) forget(id engine.FlowID, err error) {
 }
 
 // Install implements handoff.Steps. The engine where the segments arrive gets the
-// connection. The other engines send it the segments that they hold.
+// connection. All other engines send the segments that they hold to that engine.
 func (t *takeover) Install(st tcp.State, p *handoff.Placeholder) error {
 	n, f := t.nic, t.flow
 	f.moving.Lock() // no Move may begin before all engines know the flow
@@ -251,7 +252,7 @@ func (t *takeover) Install(st tcp.State, p *handoff.Placeholder) error {
 		return err
 	}
 	if st.MTU > heading.MTU {
-		heading.MTU = 0 // the interface's MTU has become smaller, so that the engine must get it with the next heading
+		heading.MTU = 0 // the interface's MTU has become smaller; with 0, hops sends the engine a new heading
 	}
 	n.hops.installed(t.ctx, f, heading)
 	f.stall = time.Since(t.began)
@@ -269,8 +270,9 @@ func (t *takeover) Install(st tcp.State, p *handoff.Placeholder) error {
 	return nil
 }
 
-// choose returns the engine for the flow. It is the one where most segments arrived. If
-// none arrived, it is the one in Options.Queue, or the one with the fewest flows.
+// choose returns the engine for the flow: the engine where most segments arrived. If none
+// arrived, choose returns the engine of Options.Queue, or the engine with the fewest
+// flows.
 func (t *takeover) choose() (best *engine.Engine, err error) {
 	most := 0
 	for _, e := range t.nic.engines {

@@ -21,7 +21,7 @@ func (n *NIC) watch() error {
 		return err
 	}
 	n.undo.Add(func() error { cancel(); return nil })
-	link, err := n.net.LinkAt(n.link.Index) // read the changes from before the watch began
+	link, err := n.net.LinkAt(n.link.Index) // this reads the changes from before the watch began
 	if err != nil {
 		return err
 	}
@@ -37,7 +37,7 @@ func (n *NIC) watch() error {
 // answer from the link. watcher leaves work that takes long to the surveyor.
 type watcher struct {
 	*NIC
-	ctx        context.Context // ends when the NIC is closed
+	ctx        context.Context // context that ends when the NIC is closed
 	hasCarrier bool
 	others     map[int]bool // other interfaces, by index; true: the interface runs
 }
@@ -87,8 +87,8 @@ func (w *watcher) linkEvent(e loader.LinkEvent) {
 		w.carrier(e.Running)
 		return
 	}
-	// Routes through another interface come and go with it. The kernel sends no message
-	// about these routes.
+	// Routes through another interface appear and disappear with that interface. The
+	// kernel sends no message about these routes.
 	runs := e.Running && e.Up && !e.Gone
 	if was := w.others[e.Index]; was != runs {
 		w.hops.reroute(everywhere)
@@ -110,7 +110,7 @@ func (w *watcher) readLink() error {
 	return nil
 }
 
-// carrier reports that the port has lost its carrier, or has it again.
+// carrier reports that the interface has lost its link, or has it again.
 func (w *watcher) carrier(running bool) {
 	if running != w.hasCarrier && w.cfg.Carrier != nil {
 		w.cfg.Carrier(running)

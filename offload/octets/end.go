@@ -7,7 +7,7 @@ import "sync"
 type end struct {
 	once sync.Once
 	done chan struct{}
-	err  error // valid when done is closed
+	err  error // cause of the end, valid when done is closed
 }
 
 func newEnd() end { return end{done: make(chan struct{})} }

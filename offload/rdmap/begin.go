@@ -31,8 +31,8 @@ func (q *QP) begin() bool {
 	return false
 }
 
-// start makes a message of this kind the current message. It has n octets of payload.
-// The payload comes from memory unless the caller changes that.
+// start makes a message of this kind the current message. The message has n octets of
+// payload. The payload comes from memory unless the caller changes that.
 func (q *QP) start(what carries, opcode wire.Opcode, n uint32) *ddp.Message {
 	o, op := &q.out, wire.InfoOf(opcode)
 	o.what, o.nfixed = what, 0
@@ -45,8 +45,8 @@ func (q *QP) start(what carries, opcode wire.Opcode, n uint32) *ddp.Message {
 	return &o.msg
 }
 
-// beginRTR starts the ready-to-receive message. It shows the responder that the
-// responder may send (RFC 6581 §9.2).
+// beginRTR starts the ready-to-receive message. This message shows the responder that
+// it may send (RFC 6581 §9.2).
 func (q *QP) beginRTR() {
 	q.opening.rtrDue = false
 	switch q.agree.RTR {
@@ -80,13 +80,13 @@ func (q *QP) mayStart() bool {
 	case w.Flags&work.Fence != 0 && !q.orq.empty():
 		return false
 	case sqOpOf(w.Op).answered:
-		return q.orq.count < max(1, int(q.agree.ORD)) // with ORD 0 the request may start, so that beginRequest fails it
+		return q.orq.count < max(1, int(q.agree.ORD)) // with ORD 0 the request may start, and beginRequest then fails it
 	}
 	return true
 }
 
 // beginRequest starts the next work request, if the QP can do the request and may use
-// its memory.
+// the memory that the request names.
 func (q *QP) beginRequest() bool {
 	o := &q.out
 	w := q.sq.Next()
@@ -112,9 +112,9 @@ func (q *QP) beginRequest() bool {
 	return true
 }
 
-// checkList checks every SGE of w before any octet of it is sent (the local access
-// check of the memory-management design). If the list has one element with contiguous
-// octets, checkList keeps these octets, so that a short message needs only one look-up.
+// checkList checks every SGE of w before any octet of it is sent. If the list has one
+// element with contiguous octets, checkList keeps these octets, so that a short message
+// needs only one look-up.
 func (q *QP) checkList(w *work.SendWQE, right tpt.Rights) tpt.Fault {
 	if w.Inline {
 		return tpt.OK

@@ -10,16 +10,17 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// Errors that can end a connection. A Terminate and the errors of the stream can end it
-// as well.
+// Errors that can end a connection. A Terminate, or an error of the stream, can also
+// end a connection.
 var (
 	// ErrTruncated means that the peer closed the connection within a message.
 	ErrTruncated = errors.New("the peer closed the connection in the middle of a message")
-	// ErrPeerClosed means that the peer closed its direction too early. Reads of this
-	// end were outstanding or posted, or this end had not been able to send anything.
+	// ErrPeerClosed means that the peer closed its direction too early: while Reads of
+	// this end were outstanding or posted, or before this end had been able to send
+	// anything.
 	ErrPeerClosed = errors.New("the peer closed the connection while work was outstanding")
-	// ErrReplyRefused means that an initiator that had to send first, or that had to
-	// send Markers, closed the connection without sending anything.
+	// ErrReplyRefused means that an initiator closed the connection without sending
+	// anything, although the initiator had to send first, or had to send Markers.
 	ErrReplyRefused = errors.New("the peer closed the connection when it had our MPA Reply, and has not said why")
 	// errMarkersRefused is ErrReplyRefused for an initiator that had to send Markers.
 	errMarkersRefused = fmt.Errorf("%w: %w", ErrReplyRefused, mpa.ErrMarkersRefused)

@@ -114,7 +114,8 @@ func ddpCode(f ddp.Fault) Code {
 func mpaCode(f mpa.Fault) Code { return Code{LayerLLP, 0, f.Code()} }
 
 // writeCode returns the code for an RDMA Write that the table refuses. The RFCs define
-// no DDP code for a missing access right. writeCode returns the RDMAP code then.
+// no DDP code for a missing access right. For that fault, writeCode returns the RDMAP
+// code.
 func writeCode(f tpt.Fault) Code {
 	if f == tpt.NoRight {
 		return ProtAccess
@@ -137,7 +138,8 @@ func readCode(f tpt.Fault) Code {
 	return ProtInvalidSTag
 }
 
-// localStatus returns the status of a work request one of whose SGEs the table refuses.
+// localStatus returns the status of a work request if the table refuses one of the
+// request's SGEs.
 func localStatus(f tpt.Fault) work.Status {
 	if f == tpt.NoRight {
 		return work.LocalAccessErr

@@ -16,8 +16,8 @@ type ending struct {
 	request  [wire.ReadRequestLen]byte
 	due      bool          // the Terminate has not been sent yet
 	taken    bool          // the peer has acknowledged everything that was sent
-	deadline clock.Instant // when the peer must have closed the connection
-	limit    clock.Instant // when the peer must have closed the connection, even without an acknowledgement
+	deadline clock.Instant // latest time at which the peer must have closed the connection
+	limit    clock.Instant // latest time at which the peer must have closed the connection, even without an acknowledgement
 }
 
 // terminate ends the connection because of a segment of the peer. seg is the refused
@@ -41,8 +41,9 @@ func (q *QP) terminate(code Code, seg *ddp.Segment) {
 	q.ends(c)
 }
 
-// terminateRead is terminate for the Read r. The peer has at octets of the Response
-// already. The Terminate describes the rest of the Read (RFC 5040 §4.8).
+// terminateRead is terminate for the Read r. at is the number of octets of the Response
+// that the peer already has. The Terminate describes the rest of the Read (RFC 5040
+// §4.8).
 func (q *QP) terminateRead(code Code, r *inRead, at uint32) {
 	t := &q.term
 	t.header = r.header
@@ -61,9 +62,9 @@ func (q *QP) terminateRead(code Code, r *inRead, at uint32) {
 	q.ends(c)
 }
 
-// failSend ends the connection because the work request at pos names memory that it may
-// not use. The Terminate only says that this end has an error, because there is no
-// header to quote (RFC 5040 §6.3.1).
+// failSend ends the connection because the work request at pos names memory that this
+// QP may not use. The Terminate only says that this end has an error, because there is
+// no header to quote (RFC 5040 §6.3.1).
 func (q *QP) failSend(pos uint32, status work.Status) { q.fail(pos, status, ErrLocalAccess) }
 
 // fail ends the connection because of err, which concerns the work request at pos.
@@ -112,9 +113,10 @@ func (q *QP) ends(c Cause) {
 }
 
 // unanswered ends the connection because the peer has closed its direction while work
-// of this end needs an answer. unanswered sends no Terminate, which has no code for
-// this case. A FIN follows the octets that have left. A reset could destroy octets of
-// requests that have completed.
+// of this end needs an answer. unanswered sends no Terminate, because no code of a
+// Terminate describes this case. unanswered sends no reset, because a reset could
+// destroy octets of requests that have completed. A FIN follows the octets that have
+// left.
 func (q *QP) unanswered() {
 	q.cause = Cause{Err: ErrPeerClosed}
 	q.stop()
@@ -128,8 +130,8 @@ func (q *QP) terminated(t *wire.TerminateFields) {
 	q.stop()
 }
 
-// stop is the common end of every move to Terminate. stop sets the deadlines and
-// flushes.
+// stop sets the deadlines and flushes. Every move to the state Terminate ends with
+// stop.
 func (q *QP) stop() {
 	q.term.deadline, q.term.limit = q.now.Add(lingerTime), q.now.Add(lingerMost)
 	q.held.active = false
@@ -184,7 +186,7 @@ func (q *QP) sendTerminate(s stream.Stream) {
 			t.fields.Header, t.fields.ReadRequest = nil, nil
 			n = len(t.fields.Append(o.fixed[:0]))
 		}
-		q.msn[wire.QueueTerminate] = 1 // each attempt sets it again, until the stream has room
+		q.msn[wire.QueueTerminate] = 1 // each attempt sets the number again, until the stream has room
 		q.start(aTerminate, wire.OpTerminate, uint32(n))
 		o.nfixed = n
 		if !q.sendSegment(s) {
@@ -231,9 +233,9 @@ func (q *QP) retire() {
 	}
 }
 
-// completeSend completes the oldest send, at head. It pushes a completion unless the
-// send succeeded and is unsignaled. The head moves on before the push, so that a poster
-// that has polled the completion finds room.
+// completeSend completes the oldest send, at head. completeSend pushes a completion
+// unless the send succeeded and is unsignaled. The head moves on before the push, so
+// that a poster that has polled the completion finds room.
 func (q *QP) completeSend(head uint32, status work.Status) {
 	w := q.sq.At(head)
 	if w.Silent(status) {
@@ -281,9 +283,10 @@ func (q *QP) flushUnwanted() {
 	}
 }
 
-// flushSends completes every posted send. No request behind a failed request succeeds,
-// even if its octets have left, because the peer may have refused them (RFC 5040
-// §6.2.1). Programs rely on this, as on cxgb4's flush in rdma-core.
+// flushSends completes every posted send. No request after a failed request succeeds,
+// even if the octets of the later request have left, because the peer may have refused
+// these octets (RFC 5040 §6.2.1). Programs rely on this, as on cxgb4's flush in
+// rdma-core.
 func (q *QP) flushSends() {
 	for q.sq.Posted() {
 		q.sq.Begin()

@@ -25,7 +25,7 @@ func (p *pieces) forget() {
 	p.used = 0
 }
 
-// add adds octets of the machine's own memory.
+// add adds octets of the QP's own memory.
 func (p *pieces) add(mem []byte) { p.list = append(p.list, mem) }
 
 // found adds the pieces of the access that m has checked. mem is the first piece.

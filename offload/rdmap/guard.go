@@ -10,12 +10,12 @@ import (
 )
 
 // ErrMemoryGone means that registered memory could not be read or written. The program
-// has unmapped or protected it, or truncated the file that it maps. The region is
-// invalid from then on.
+// has unmapped or protected the memory, or has truncated the file that the memory maps.
+// The region is invalid from then on.
 var ErrMemoryGone = errors.New("registered memory cannot be accessed any more: it was unmapped, protected, or its file truncated, and its region is invalid now")
 
-// access says how far an access to registered memory under a guard has come. A fault
-// leaves it as it is.
+// access says how far an access to registered memory under a guard has come. If the
+// access faults, the value shows what had begun before the fault.
 type access uint8
 
 const (
@@ -51,9 +51,10 @@ func place(pieces [][]byte, payload []byte) (at int, how access) {
 	return at, complete
 }
 
-// guard ends an access that has faulted. Callers defer it with the goroutine's previous
-// setting of SetPanicOnFault. A fault of registered memory would otherwise end the
-// process at a time that the peer can choose. guard recovers from no other panic.
+// guard ends an access that has faulted. Without guard, a fault of registered memory
+// would end the process at a time that the peer can choose. Callers defer guard with
+// the goroutine's previous setting of SetPanicOnFault. guard recovers from no other
+// panic.
 func guard(was bool, how *access) {
 	debug.SetPanicOnFault(was)
 	if *how >= refused {
@@ -97,9 +98,10 @@ func element(sgl []work.SGE, off uint32) tpt.STag {
 	return 0
 }
 
-// unreadable ends the connection because memory of the current message has faulted: the
-// piece of the segment at offset at. unreadable sends a Terminate. If the stream
-// already has a part of the segment, it resets the connection instead.
+// unreadable ends the connection because memory of the current message has faulted.
+// piece is the index of the faulted piece in the segment at offset at. unreadable sends
+// a Terminate. If the stream already has a part of the segment, unreadable resets the
+// connection instead.
 func (q *QP) unreadable(s stream.Stream, at uint32, piece int, how access) {
 	o := &q.out
 	switch o.what {

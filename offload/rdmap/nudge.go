@@ -12,19 +12,19 @@ import (
 // siw sends its Reply before it listens for FPDUs. TCP acknowledges FPDUs that arrive
 // in between, but siw does not read them until another segment comes.
 //
-// The initiator therefore sends an empty RDMA Write if three conditions hold: something
-// has been sent and acknowledged, nothing has ever come back, and the connection has
-// been quiet for a while. An empty Write has no effect (RFC 5041 §5.2: the peer does
-// not even look at its STag). A peer that has nothing to send gets a few extra FPDUs of
-// 20 octets. A peer that sends something in time gets none.
+// The initiator therefore sends an empty RDMA Write if three conditions hold: the peer
+// has acknowledged what this end has sent, the peer has never sent anything, and the
+// connection has been quiet for a while. An empty Write has no effect (RFC 5041 §5.2:
+// the peer does not even look at its STag). A peer that has nothing to send gets a few
+// extra FPDUs of 20 octets. A peer that sends something in time gets none.
 //
 // Only a FIN waits for a nudge. If a FIN comes while siw overlooks FPDUs, siw forgets
-// them, and siw 6.1 in peer-to-peer mode crashes its kernel. The first nudge is sent
-// before the FIN.
+// these FPDUs, and siw 6.1 in peer-to-peer mode crashes the peer's kernel. The first
+// nudge is sent before the FIN.
 type nudge struct {
 	left int           // number of nudges that may still be sent
 	wait time.Duration // how long the connection must be quiet before the next nudge
-	at   clock.Instant // when the connection will have been quiet for that long
+	at   clock.Instant // time at which the connection has been quiet for wait
 	due  bool          // the next message is a nudge
 }
 
@@ -36,7 +36,7 @@ const (
 )
 
 // quiet decides whether it is time for a nudge. While octets are unacknowledged no
-// nudge is needed: TCP sends the octets again, which has the same effect.
+// nudge is needed, because TCP sends the octets again, which has the same effect.
 func (q *QP) quiet(s stream.Stream) {
 	n := &q.nudge
 	switch {
@@ -65,7 +65,6 @@ func (q *QP) heard() { q.nudge = nudge{} }
 // been sent yet.
 func (n *nudge) holdsFIN() bool { return n.left == nudges && n.at != clock.Never }
 
-// beginNudge starts a nudge.
 func (q *QP) beginNudge() {
 	q.nudge.due = false
 	q.start(aReady, wire.OpWrite, 0)

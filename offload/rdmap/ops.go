@@ -6,7 +6,7 @@ import (
 )
 
 // rows is the length of every table that is indexed by opcode. rows grows with the
-// opcodes of package wire. The compiler refuses a row beyond it.
+// opcodes of package wire. The compiler refuses a row for a larger opcode.
 const rows = wire.OpTerminate + 1
 
 // ops is indexed by opcode. Each function processes a segment whose header is correct.

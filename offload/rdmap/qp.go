@@ -21,7 +21,7 @@ type Config struct {
 	Table  *tpt.Table
 	Board  *signal.Board
 
-	SendCQ, RecvCQ       *work.CQ // may be the same CQ
+	SendCQ, RecvCQ       *work.CQ // CQs of the two queues; they may be the same CQ
 	SendDepth, RecvDepth int      // work requests that a queue holds, at least 1
 	MaxSGE               int      // elements of a work request's list, 1 to 255
 	MaxInline            int      // largest length of inline data in octets
@@ -34,7 +34,7 @@ type Config struct {
 // QP is one end of a reliable connection. A QP is the state machine between work queues
 // and a stream. A QP implements stream.ULP.
 type QP struct {
-	cfg   Config // fixed after New
+	cfg   Config // configuration; it does not change after New
 	agree mpa.Agreed
 
 	// News is raised when the state changes, and when the QP is dead. The owner must
@@ -53,7 +53,7 @@ type QP struct {
 	state    atomic.Uint32
 	dead     atomic.Bool // no step will use this QP any more
 	flushing atomic.Bool // a goroutine flushes the dead QP
-	cause    Cause       // fixed when state becomes Terminate or Errored
+	cause    Cause       // reason for the end of the connection; it does not change after state becomes Terminate or Errored
 
 	// Step owns these fields.
 	rx       *mpa.Deframer
@@ -163,8 +163,8 @@ func (q *QP) move(ev event) bool {
 	return ok
 }
 
-// Depths returns how many Reads of this end and of the peer can be outstanding. It is
-// valid after Start.
+// Depths returns how many Reads of this end and of the peer can be outstanding. Depths
+// is valid after Start.
 func (q *QP) Depths() (ord, ird int) { return int(q.agree.ORD), int(q.agree.IRD) }
 
 // PostSend copies as many work requests as there is room for into the send queue, and
@@ -201,8 +201,8 @@ func (q *QP) Overrun() { q.spilt.Store(true) }
 // call counts. The caller must ring the doorbell afterwards.
 func (q *QP) AbortFor(err error) { q.wantAbort.CompareAndSwap(nil, &err) }
 
-// Kill ends a QP that has no stream, because it was never connected or because
-// connecting it failed. Kill flushes all posted requests.
+// Kill ends a QP that has no stream. Such a QP was never connected, or the attempt to
+// connect it failed. Kill flushes all posted requests.
 func (q *QP) Kill(err error) {
 	if q.State() != Errored {
 		q.cause = Cause{Err: err}
@@ -240,8 +240,8 @@ func (q *QP) Fault(now clock.Instant, err error) {
 	q.die()
 }
 
-// die flushes the QP and marks it dead. It raises News even if the state has not
-// changed, because the owner also waits for the death.
+// die flushes the QP and marks it dead. die raises News even if the state has not
+// changed, because the owner also waits until the QP is dead.
 func (q *QP) die() {
 	q.flush()
 	q.sq.Close()

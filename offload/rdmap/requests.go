@@ -8,9 +8,9 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// sqOp is a row of the table of send work requests. It says what a request may contain,
-// and how its message begins. The zero row stands for an operation that a send queue
-// does not know.
+// sqOp is a row of the table of send work requests. The row says what a request may
+// contain, and how the request's message begins. The zero row stands for an operation
+// that a send queue does not know.
 type sqOp struct {
 	opcode    wire.Opcode    // opcode of the message
 	solicited wire.Opcode    // opcode of the message if the request has the flag Solicited

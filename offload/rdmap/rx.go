@@ -12,8 +12,8 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// Receive implements stream.ULP. It places and delivers each FPDU before it looks at
-// the next.
+// Receive implements stream.ULP. Receive places and delivers each FPDU before it looks
+// at the next FPDU.
 func (q *QP) Receive(now clock.Instant, s stream.Stream) {
 	q.now = now
 	q.settle(s)
@@ -54,7 +54,7 @@ func (q *QP) receive(s stream.Stream) {
 	if !q.listens() {
 		q.discard(s)
 	}
-	if s.EOF() && !q.peerShut { // false while a delivery is held, because the stream still has octets
+	if s.EOF() && !q.peerShut { // EOF is false while a delivery is held, because the stream still has octets
 		q.peerShut = true
 		q.heard()
 		q.peerClosed(s)
@@ -76,8 +76,8 @@ func (q *QP) discard(s stream.Stream) {
 	clear(view)
 }
 
-// segment checks and places one DDP segment. It delivers the message that the segment
-// completes. The zero Code means that there is no error.
+// segment checks and places one DDP segment. If that DDP segment completes a message,
+// segment delivers the message. The zero Code means that there is no error.
 func (q *QP) segment(ulpdu []byte) Code {
 	s := &q.seg
 	if f := ddp.Parse(ulpdu, s); f != ddp.OK {
@@ -100,8 +100,8 @@ func (q *QP) segment(ulpdu []byte) Code {
 }
 
 // isRTR reports whether s is the ready-to-receive message with which the initiator must
-// begin. The Reply named its kind (RFC 6581 §9.2). The message has no payload, and the
-// upper layers do not get it.
+// begin. The Reply named the kind of this message (RFC 6581 §9.2). The message has no
+// payload, and the upper layers do not get it.
 func (q *QP) isRTR(s *ddp.Segment) bool {
 	switch q.agree.RTR {
 	case mpa.RTRRead:
@@ -182,7 +182,7 @@ func (q *QP) recvSend(s *ddp.Segment) Code {
 }
 
 // scatter places payload at offset off of the buffers in sgl. The buffers must have
-// room for it. If a part of payload may not be placed, scatter places nothing.
+// room for payload. If a part of payload may not be placed, scatter places nothing.
 func (q *QP) scatter(sgl []work.SGE, off uint32, payload []byte) tpt.Fault {
 	mem := &q.in.mem
 	mem.drop()
@@ -251,9 +251,9 @@ type delivery struct {
 	c      work.Completion
 }
 
-// settleAgain is how soon the machine checks again whether the other engines have
-// finished their steps. The check runs in the next step. A step of another engine takes
-// no longer than a step of this engine.
+// settleAgain is how soon the QP checks again whether the other engines have finished
+// their steps. The check runs in the next step. A step of another engine takes no
+// longer than a step of this engine.
 const settleAgain = time.Microsecond
 
 // settle delivers the held completion if no engine uses the invalidated STag any more.
@@ -288,9 +288,9 @@ func (q *QP) recvTerminate(s *ddp.Segment) Code {
 }
 
 // wasReply reports whether an arriving Terminate can only concern the Reply of this
-// end, because it is the first message of the initiator. Codes 2/0/05 to 07 are errors
-// of MPA's negotiation. Codes 0/2/05 to 07 are errors in FPDUs. wasReply decides if a
-// Terminate may mean either (wire.ParseTerminate).
+// end, because the Terminate is the first message of the initiator. Codes 2/0/05 to 07
+// are errors of MPA's negotiation. Codes 0/2/05 to 07 are errors in FPDUs. If a
+// Terminate may mean either (wire.ParseTerminate), wasReply decides.
 func (q *QP) wasReply() bool { return !q.agree.Initiator && !q.opening.begun }
 
 // refused reports whether an FPDU with a bad CRC is an initiator's refusal of the
@@ -304,9 +304,9 @@ func (q *QP) refused() bool {
 
 // peerClosed handles the end of the peer's direction. The close is in good order if
 // none of the peer's messages is incomplete. The direction of this end stays open (RFC
-// 5041 §6.2.1). Outstanding Responses, and posted requests that need no answer, are
-// sent before shut closes it. RDMAC's verbs and Linux siw end the connection in error
-// when work is posted, and lose that work.
+// 5041 §6.2.1) until shut closes it. Before that, outstanding Responses are sent, and
+// posted requests that need no answer. RDMAC's verbs and Linux siw end the connection
+// in error if work is still posted, and lose that work.
 func (q *QP) peerClosed(s stream.Stream) {
 	switch {
 	case !q.alive():

@@ -27,9 +27,9 @@ const (
 	evLost                   // the stream has ended in any other way, or the QP is destroyed
 )
 
-// next returns the state after ev. next returns false if ev cannot happen in s. The
-// state does not change then. The first cause of Terminate and Errored stays, because
-// later errors are consequences of it.
+// next returns the state after ev. If ev cannot happen in s, next returns false, and
+// the state does not change. The first cause of Terminate and Errored stays, because
+// later errors are consequences of the first.
 func (s State) next(ev event) (State, bool) {
 	switch {
 	case ev == evConnected && s == Idle:

@@ -183,7 +183,7 @@ func (q *QP) sent() {
 		}
 		w.Done = true
 		if w.Flags&work.Signaled != 0 {
-			q.retire() // the requests behind it complete together, when all possible segments have been sent
+			q.retire() // later unsignaled requests complete together, when all possible segments have been sent
 		}
 	case aResponse:
 		q.irq.pop()

@@ -16,7 +16,7 @@ const MaxLength = 64<<10 + 18
 
 // Packet is one packet that an engine received or sent.
 type Packet struct {
-	At     time.Time // when the engine took the packet from the interface, or had it ready to be sent
+	At     time.Time // time when the engine took the packet from the interface, or had it ready to be sent
 	Device string
 	Queue  uint16 // queue of the engine that handled the packet
 	Out    bool   // the packet was sent; otherwise it was received
@@ -39,7 +39,7 @@ type Batch struct {
 // capture contains these packets.
 type Stream struct {
 	Device   string
-	Flow, QP uint32 // as in Packet
+	Flow, QP uint32 // numbers of the flow and of its QP, as in Packet
 
 	Initiator                bool // this end sent the Request
 	Revision                 int  // revision of MPA

@@ -50,8 +50,9 @@ func Snake(name string) string {
 	return b.String()
 }
 
-// begins reports whether the capital at i begins a word. It does if it follows a small
-// letter, or if it ends a run of capitals and more than a plural's s follows.
+// begins reports whether the capital at i begins a word. A capital begins a word if it
+// follows a small letter. It also begins a word if it is the last of several capitals,
+// and more than a plural's s follows.
 func begins(rs []rune, i int) bool {
 	if unicode.IsLower(rs[i-1]) || unicode.IsDigit(rs[i-1]) {
 		return true

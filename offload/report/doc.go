@@ -1,5 +1,5 @@
 // Package report contains the report that an engine gives to tools. The report is plain
-// values. Their JSON is the output of `stag show` and of the control socket.
+// values. `stag show` and the control socket give these values out as JSON.
 //
 //	Engine            one adapter of one process
 //	 ├ Device         a port

@@ -12,7 +12,7 @@ type Engine struct {
 	PID     int       `json:"pid"`
 	Program string    `json:"program"` // name of the program, without the directory
 	Adapter int       `json:"adapter"` // number that tells the adapters of a process apart, from 1
-	Started time.Time `json:"started"` // when the adapter was opened
+	Started time.Time `json:"started"` // time when the adapter was opened
 	Netns   uint64    `json:"netns"`   // cookie of the network namespace
 
 	Counts   *Counts   `json:"counts,omitzero"`

@@ -42,7 +42,7 @@ type Flow struct {
 	// connection itself does not change. Diverted is "" if the kernel would send the
 	// packets the same way.
 	Diverted string `json:"diverted,omitempty"`
-	TCP      *TCP   `json:"tcp,omitempty"` // nil if no engine runs the flow, and after the connection has ended
+	TCP      *TCP   `json:"tcp,omitempty"` // state of the connection; nil if no engine runs the flow, and after the connection has ended
 }
 
 // Columns returns the row of `stag show flows` without its process, in the words of

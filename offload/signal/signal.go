@@ -1,6 +1,6 @@
 // Package signal delays notifications until after a step. Protocol machines must not
-// wake goroutines during a step. They raise a signal. The goroutine that ran the step
-// delivers the raised signals after the step.
+// wake goroutines during a step. Instead, they raise a signal. The goroutine that ran
+// the step delivers the raised signals after the step.
 //
 //	rdmap (in Step)  -> Board.Raise       a completion that a program waits for
 //	engine, after it -> Board.Deliver     Fire runs, and may wake or log
@@ -11,7 +11,7 @@ import "sync/atomic"
 // Signal notifies its owner of an event. A Signal carries no data: Fire reads the state
 // of the owner. The zero Signal with a Fire works.
 type Signal struct {
-	// Fire runs on the goroutine that calls Deliver. It must not block.
+	// Fire runs on the goroutine that calls Deliver. Fire must not block.
 	Fire func()
 
 	raised atomic.Bool

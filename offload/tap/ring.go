@@ -13,7 +13,7 @@ import (
 
 // Record is one packet.
 type Record struct {
-	At     clock.Instant // from Config.Clock, or the time of the engine's step
+	At     clock.Instant // time from Config.Clock, or the time of the engine's step
 	Flow   bpf.FlowID    // the flow of the packet; 0: none
 	Out    bool          // the packet was sent; otherwise it was received
 	Length int           // length on the wire in octets, from the Ethernet header on
@@ -27,8 +27,8 @@ type Config struct {
 	SnapLen int        // octets of each packet that are kept; 0: all
 
 	// Clock returns the time of each packet. Put calls Clock on the engine's goroutine.
-	// If Clock is nil, the time of a packet is that of its step. Several packets then
-	// share one time.
+	// If Clock is nil, the time of a packet is the time of its step, so that several
+	// packets have the same time.
 	Clock func() clock.Instant
 }
 
@@ -200,8 +200,9 @@ func (r *Ring) Take(dst []Record, until clock.Instant, limit int) []Record {
 	return dst
 }
 
-// measure looks for the records that Take takes. measure returns where they end, how
-// many octets of packets they hold, the time of the last one, and their number.
+// measure looks for the records that Take takes. measure returns the position after
+// these records, the number of octets of packets in them, the time of the last record,
+// and the number of records.
 func (r *Ring) measure(head, tail uint64, limit int, until clock.Instant) (end uint64, octets int, last clock.Instant, n int) {
 	for head != tail {
 		b, size := r.record(head)

@@ -43,9 +43,9 @@ func (c *Conn) accept(now clock.Instant, s *Segment) (ok bool, why Drop) {
 	return true, DropNone
 }
 
-// learnFromDuplicate handles a repetition of the segment that was acknowledged last. The segment comes again if the
-// ACK was lost. learnFromDuplicate echoes its timestamp. With the older timestamp the peer would take its own
-// retransmission timeout for a round trip.
+// learnFromDuplicate handles a repetition of the segment that was acknowledged last. The peer repeats that segment
+// if the ACK was lost. learnFromDuplicate echoes the timestamp of the repetition. With the timestamp of the first
+// transmission, the peer would take its own retransmission timeout for a round trip.
 //
 // Departs from RFC 7323 §5.3 R2, as Linux (tcp_sequence).
 func (c *Conn) learnFromDuplicate(now clock.Instant, s *Segment) {
@@ -70,7 +70,7 @@ func (c *Conn) acceptRST(now clock.Instant, s *Segment) Drop {
 }
 
 // peerReset ends the connection. If both directions were closed already and all octets of this end are acknowledged,
-// nothing is lost. The end is no error then (RFC 9293 §3.10.7.4, second).
+// nothing is lost, and the end is no error (RFC 9293 §3.10.7.4, second).
 func (c *Conn) peerReset() {
 	closing := c.phase == Closing || c.phase == LastAck
 	if closing && c.sndUna.AtOrAfter(c.dataEnd) {
@@ -106,9 +106,9 @@ func (c *Conn) inWindow(s *Segment) Drop {
 	return DropWindow
 }
 
-// refuse answers an unacceptable segment. It always answers a segment with octets and a segment that may be a probe
-// (RFC 9293 §3.8.4, §3.8.6.1), because the peer needs the answer. It limits other answers. Otherwise two hosts
-// that disagree about their sequence numbers would answer each other for ever.
+// refuse answers an unacceptable segment. A segment that carries octets, or that may be a probe (RFC 9293 §3.8.4,
+// §3.8.6.1), always gets an answer, because the peer needs the answer. refuse limits all other answers. Otherwise
+// two hosts that disagree about their sequence numbers would answer each other for ever.
 func (c *Conn) refuse(now clock.Instant, s *Segment) {
 	fin := s.Flags&wire.FIN != 0
 	if n := len(s.Payload); n > 0 {
@@ -124,7 +124,8 @@ func (c *Conn) refuse(now clock.Instant, s *Segment) {
 	}
 }
 
-// challenge requests a challenge ACK, if the limit allows one (RFC 5961 §7). A genuine peer resynchronises with it.
+// challenge requests a challenge ACK, if the limit allows one (RFC 5961 §7). With that ACK, a genuine peer
+// resynchronises.
 func (c *Conn) challenge(now clock.Instant) {
 	if c.limit.challenge(now) {
 		c.stats.Challenges++
@@ -132,8 +133,8 @@ func (c *Conn) challenge(now clock.Instant) {
 	}
 }
 
-// limiter limits the answers to unacceptable segments. The number of challenge ACKs in a period is not predictable,
-// so that an attacker who counts them learns nothing about this connection.
+// limiter limits the answers to unacceptable segments. The number of challenge ACKs in each limitPeriod is not
+// predictable, so that an attacker who counts them learns nothing about this connection.
 type limiter struct {
 	state   uint64
 	left    int
@@ -151,7 +152,7 @@ func newLimiter(now clock.Instant, seed uint64) limiter {
 	return l
 }
 
-// challenge reports whether one more challenge ACK may be sent. Each period allows 5 to 10.
+// challenge reports whether one more challenge ACK may be sent. Each limitPeriod allows 5 to 10.
 func (l *limiter) challenge(now clock.Instant) bool {
 	if l.renewAt <= now {
 		l.renewAt = now.Add(limitPeriod)

@@ -46,8 +46,8 @@ func (c *Conn) updateWindow(s *wire.TCPFields) {
 }
 
 // reopened retransmits the oldest segment as soon as it fits into the window again. The peer had shrunk the window to
-// old, below that segment. The retransmissions in between were window probes (RFC 9293 §3.8.6.1). Their timeouts say
-// nothing about the network.
+// old, below that segment. The retransmissions in between were window probes (RFC 9293 §3.8.6.1). The timeouts of
+// these probes say nothing about the network.
 func (c *Conn) reopened(now clock.Instant, old uint32) {
 	if c.mode != repair || c.q.sent == 0 {
 		return
@@ -64,7 +64,7 @@ func (c *Conn) reopened(now clock.Instant, old uint32) {
 }
 
 // isDup reports whether a segment that acknowledges nothing new is a duplicate ACK. With SACK the segment must report
-// something new (RFC 6675 §2). Without SACK it must meet the five conditions of RFC 5681 §2.
+// something new (RFC 6675 §2). Without SACK the segment must meet the five conditions of RFC 5681 §2.
 func (c *Conn) isDup(s *Segment, sameWindow bool, fresh uint32) bool {
 	if c.sackOK {
 		return fresh > 0
@@ -72,8 +72,8 @@ func (c *Conn) isDup(s *Segment, sameWindow bool, fresh uint32) bool {
 	return len(s.Payload) == 0 && s.Flags&wire.FIN == 0 && sameWindow
 }
 
-// advance moves SND.UNA to SEG.ACK, which must be later. It frees the acknowledged octets and returns how many octets
-// of data they were.
+// advance moves SND.UNA to SEG.ACK, which must be later. advance frees the acknowledged octets and returns how many
+// octets of data these were.
 func (c *Conn) advance(now clock.Instant, s *wire.TCPFields) (octets uint32) {
 	c.trip = 0
 	clean := true // no acknowledged octet was sent twice or SACKed before (Karn)
@@ -146,12 +146,12 @@ func (c *Conn) advance(now clock.Instant, s *wire.TCPFields) (octets uint32) {
 func (c *Conn) Trip() (last, least time.Duration) { return c.trip, c.loss.rack.least.value() }
 
 // measure takes a round-trip sample from an ACK of new data, once per round trip and whenever the timeout is backed
-// off. The sample counts from the transmission of the segment. If that is not known, the sample counts from the
-// timestamp that the ACK echoes (RFC 7323 §4; Karn, RFC 6298 §3).
+// off. The sample counts from the transmission of the segment. If the time of the transmission is not known, the
+// sample counts from the timestamp that the ACK echoes (RFC 7323 §4; Karn, RFC 6298 §3).
 //
-// An ACK that reports a duplicate (RFC 2883) was sent for the retransmission, which left at againAt. The ACK of the
-// original was lost. The ACK echoes the timestamp of the original, so that the timestamp does not give the round
-// trip.
+// If an ACK reports a duplicate (RFC 2883), the ACK of the original was lost, and the peer sent this ACK for the
+// retransmission. The retransmission left at againAt. This ACK echoes the timestamp of the original, so that the
+// timestamp does not give the round trip.
 func (c *Conn) measure(now clock.Instant, s *wire.TCPFields, sentAt, againAt clock.Instant, clean bool) {
 	if c.loss.tail.out && sentAt != clock.Never {
 		c.loss.tail.trip = now.Sub(sentAt)

@@ -110,7 +110,8 @@ func (b *inbox) roomAhead() {
 	b.ooo = list[:n]
 }
 
-// cut removes the runs [from, to). Their memory must already have another owner.
+// cut removes the runs [from, to). The memory of these runs must already have another
+// owner.
 func (b *inbox) cut(from, to int) {
 	if from == to {
 		return
@@ -125,7 +126,7 @@ func (b *inbox) cut(from, to int) {
 }
 
 // evict drops the out-of-order run with the highest sequence number. evict reports
-// whether the run was in a slab. The peer may have got a SACK for the run. The peer
+// whether the run was in a slab. Even if the peer has got a SACK for the run, the peer
 // must keep the octets until they are acknowledged (RFC 2018 §8).
 func (b *inbox) evict() (slab bool) {
 	last := len(b.ooo) - 1

@@ -16,7 +16,7 @@ type Congestion interface {
 	Window() uint32
 	// Threshold returns the slow-start threshold in octets.
 	Threshold() uint32
-	// Acked is called for acknowledgements of new data. It is not called during fast recovery, nor for
+	// Acked is called for acknowledgements of new data. Acked is not called during fast recovery, nor for
 	// acknowledgements that report congestion.
 	Acked(a Ack)
 	// Loss is called once when fast recovery begins, and when the peer reports that a router has marked a packet.
@@ -27,11 +27,12 @@ type Congestion interface {
 	// Timeout is called on each retransmission timeout. repeated says that the losses of the previous timeout have
 	// not been repaired yet.
 	Timeout(now clock.Instant, flight uint32, repeated bool)
-	// Undo takes back the last Loss, or the last Timeout and its repetitions. It is called when it turns out that
-	// nothing had been lost.
+	// Undo takes back the last Loss, or the last Timeout and its repetitions. The connection calls Undo when it finds
+	// that nothing had been lost.
 	Undo(now clock.Instant)
-	// Idle is called before data is sent when nothing is outstanding, perhaps several times. periods is how many RTOs
-	// have passed since data was last sent, without those that an earlier call has reported.
+	// Idle is called before data is sent when nothing is outstanding, perhaps several times. periods is the number of
+	// retransmission timeouts (RTO) that fit into the time since data was last sent, without those that an earlier
+	// call has reported.
 	Idle(now clock.Instant, periods int)
 	// Resize is called when the effective send MSS has changed.
 	Resize(mss uint32)
@@ -95,8 +96,8 @@ func follow(name string) func(Start) Congestion {
 	return NewCubic
 }
 
-// newCongestion makes the connection's congestion control. It continues with the windows that the kernel had. For a
-// connection that another Conn has run, it returns the congestion control of that Conn.
+// newCongestion makes the connection's congestion control. The congestion control continues with the windows that the
+// kernel had. For a connection that another Conn has run, newCongestion returns the congestion control of that Conn.
 func (c *Conn) newCongestion(now clock.Instant, st *State) Congestion {
 	mss := c.path.emss()
 	if st.Moved != nil && st.Moved.Control != nil {
@@ -118,17 +119,17 @@ func (c *Conn) newCongestion(now clock.Instant, st *State) Congestion {
 	return control(s)
 }
 
-// flightSize returns the FlightSize of RFC 5681 §2 from which a reduction starts. It is the value after the last
-// Transmit, because this end has not yet sent data in answer to the ACKs since then. Octets that limited transmit
-// sent beyond cwnd do not count (§3.2).
+// flightSize returns the FlightSize of RFC 5681 §2 from which a reduction starts: its value after the last Transmit.
+// The ACKs since then do not count, because this end has not yet sent data in answer to them. Octets that limited
+// transmit sent beyond cwnd do not count (§3.2).
 func (c *Conn) flightSize() uint32 { return min(c.congestion.flown, c.congestion.cc.Window()) }
 
-// decayed returns the congestion window after an idle time of periods RTOs. Each RTO halves cwnd, but not below the
-// initial window (RFC 2861 §3.1; see doc.go).
+// decayed returns the congestion window after an idle time. periods is the length of the idle time in RTOs. Each RTO
+// halves cwnd, but not below the initial window (RFC 2861 §3.1; see doc.go).
 func decayed(cwnd, mss uint32, periods int) uint32 {
 	return max(cwnd>>min(periods, 31), min(cwnd, InitialWindow(mss)))
 }
 
-// remembered returns the slow-start threshold after an idle time. It is at least three quarters of cwnd, so that slow
-// start leads back to such a window (RFC 2861 §3.1).
+// remembered returns the slow-start threshold after an idle time. The threshold is at least three quarters of cwnd,
+// so that slow start leads back to such a window (RFC 2861 §3.1).
 func remembered(ssthresh, cwnd uint32) uint32 { return max(ssthresh, cwnd-cwnd/4) }

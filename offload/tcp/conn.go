@@ -57,7 +57,7 @@ type Conn struct {
 	dupOwed uint32 // duplicate ACKs that a peer without SACK must still get
 	lastAck seq.Num
 	edge    seq.Num       // right edge that hdr advertises
-	edgeAt  clock.Instant // when edge was computed
+	edgeAt  clock.Instant // time when edge was computed
 	ecn     ecn
 	stamp   stamps
 	limit   limiter
@@ -74,7 +74,7 @@ type loss struct {
 	dupAcks   uint32
 	renoOut   uint32        // octets that have left the network according to duplicate ACKs (without SACK)
 	lostFrom  seq.Num       // where the search for the first entry to retransmit begins
-	cutAt     clock.Instant // when cwnd was reduced, or time of the last timeout
+	cutAt     clock.Instant // time when cwnd was reduced, or time of the last timeout
 	rack      rack
 	tail      tail
 	slack     slack // slack of the probe timer
@@ -87,7 +87,7 @@ type loss struct {
 type congestion struct {
 	cc       Congestion
 	ccWas    string        // the kernel's name of the congestion control before cc
-	lastData clock.Instant // when data was last sent
+	lastData clock.Instant // time when data was last sent
 	idled    int           // number of RTOs since lastData that cc has been told of
 	flown    uint32        // outstanding octets of data after the last Transmit
 }
@@ -104,8 +104,8 @@ type timers struct {
 	rtoAt     clock.Instant
 	persistAt clock.Instant
 	keepAt    clock.Instant
-	lossAt    clock.Instant // when a segment counts as lost (rack.go); if probing, when a probe is due (tlp.go)
-	renegeAt  clock.Instant // when SACKed octets that the peer still requests count as discarded (sack.go)
+	lossAt    clock.Instant // time when a segment counts as lost (rack.go); if probing is set, time when a probe is due (tlp.go)
+	renegeAt  clock.Instant // time when SACKed octets that the peer still requests count as discarded (sack.go)
 	waitUntil clock.Instant // end of TIME-WAIT, valid in InTimeWait
 }
 
@@ -114,9 +114,9 @@ type timers struct {
 type patience struct {
 	retries    uint32        // consecutive retransmission timeouts without progress
 	probes     uint32        // consecutive probes of either kind without an answer
-	progressAt clock.Instant // when the oldest outstanding octet was sent, or the last progress was made
+	progressAt clock.Instant // time when the oldest outstanding octet was sent, or when the last progress was made
 	lastHeard  clock.Instant
-	stalledAt  clock.Instant // when the peer closed its window
+	stalledAt  clock.Instant // time when the peer closed its window
 	keep       keepalive
 	userLimit  time.Duration
 }

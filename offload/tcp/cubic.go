@@ -41,8 +41,8 @@ type cubicState struct {
 	wMax     float64 // window at which the curve is flat; 0: the window at the start of the stage
 
 	staged bool          // a stage has begun, and the fields below are valid
-	epoch  clock.Instant // start of the stage, moved by the idle periods
-	last   clock.Instant // when the time of the stage was last read
+	epoch  clock.Instant // start of the stage; idle periods move it forward
+	last   clock.Instant // instant at which the age of the stage was last read
 	origin float64       // W_max of the stage
 	k      float64       // time from epoch until the curve reaches origin, in seconds
 	wEst   float64       // window that NewReno would have now

@@ -82,9 +82,9 @@
 // segments, as in Linux. The sender therefore never has to wait for the timer.
 //
 // A take-over loses the state of ECN that TCP_REPAIR does not report: a mark that the
-// kernel was still echoing, and a reduction that the kernel had not reported yet. The
-// peer has got the echo of the mark once. The peer asks again for the report of the
-// reduction.
+// kernel was still echoing, and a reduction that the kernel had not reported yet. Neither
+// loss does harm. The peer has already got the echo of the mark once. The peer asks again
+// for the report of the reduction.
 //
 // Part of the API of stag: Stats. Package rdma has an alias of it.
 package tcp

@@ -8,7 +8,7 @@ import (
 
 // ecn is the state of explicit congestion notification (RFC 3168) of a connection whose ends negotiated it in the
 // handshake. A router marks a packet (CE) instead of dropping it. The receiver reports the mark in every ACK (ECE)
-// until the sender reports that it has reduced its window (CWR).
+// until the sender reports that the sender's window has been reduced (CWR).
 type ecn struct {
 	on bool // ECN was negotiated; otherwise the fields below never change
 
@@ -16,7 +16,7 @@ type ecn struct {
 
 	told  bool    // sender: the ACK that is being processed has ECE
 	cwr   bool    // sender: the next new data must carry CWR
-	held  bool    // sender: until the number until is acknowledged, ECE reports the same congestion
+	held  bool    // sender: ECE still reports the congestion of the last reduction; an ACK of the number in until ends this
 	until seq.Num // SND.NXT at the reduction, valid if held
 }
 
@@ -61,15 +61,15 @@ func (c *Conn) react(now clock.Instant) {
 }
 
 // reduced records that the congestion window was reduced, for any reason. The sender must report the reduction,
-// because the peer continues to echo otherwise (RFC 3168 §6.1.2).
+// because otherwise the peer continues to report the mark (RFC 3168 §6.1.2).
 func (c *Conn) reduced() {
 	if c.ecn.on {
 		c.ecn.cwr, c.ecn.held, c.ecn.until = true, true, c.sndNxt
 	}
 }
 
-// mayGrow reports whether an ACK of new data may widen the window. An ACK that reports congestion may not. After a
-// timeout it may: the timeout has already reduced the window, and slow start continues.
+// mayGrow reports whether an ACK of new data may widen the window. An ACK that reports congestion may widen the
+// window only after a timeout, because the timeout has already reduced the window, and slow start continues.
 func (c *Conn) mayGrow(was mode) bool { return was != fast && (was == repair || !c.ecn.told) }
 
 // offerECT marks a segment of new data as ECN-capable, so that routers may mark it instead of dropping it.

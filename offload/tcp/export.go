@@ -102,9 +102,9 @@ func (c *Conn) exportMoved(now clock.Instant) *Moved {
 	}
 }
 
-// lostOctets counts lost octets from SND.UNA on. missing is the length up to the end of the last lost segment of an
-// unbroken sequence of lost or SACKed octets. again is how many of these octets need not be sent again, because
-// they have been sent again or are SACKed.
+// lostOctets counts lost octets from SND.UNA on. missing is the length of the longest range from SND.UNA on that
+// contains only lost or SACKed octets and ends with a lost segment. again is how many of these octets need not be
+// sent again, because they have been sent again or are SACKed.
 func (c *Conn) lostOctets() (missing, again uint32) {
 	octets, gap := uint32(0), false
 	for i := range c.q.sent {

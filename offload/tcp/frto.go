@@ -5,20 +5,19 @@ import (
 	"github.com/stag-rdma/stag/offload/seq"
 )
 
-// frto is the state of F-RTO (RFC 5682 §2.1). F-RTO finds out whether a timeout was
-// spurious. It is used only without timestamps, because Eifel needs only one ACK with
-// timestamps. The timeout has cleared the SACK marks (queue.go), so that F-RTO with
-// SACK is the same.
+// frto is the state of F-RTO (RFC 5682 §2.1). F-RTO finds out whether a timeout was spurious.
+// F-RTO is used only without timestamps: with timestamps, Eifel finds out from one ACK. F-RTO is
+// the same with and without SACK, because the timeout has cleared the SACK marks (queue.go).
 type frto uint8
 
 const (
 	frtoOff   frto = iota
-	frtoWaits      // only the oldest segment was sent again; the next ACK is the first
+	frtoWaits      // only the oldest segment was sent again; the next ACK is the first of the two that decide
 	frtoAsks       // the first ACK has come; new data must be sent instead of retransmissions
 	frtoTries      // new data was sent; the second ACK decides
 )
 
-// suspectTimeout is step 1. The timeout handler calls it for the first timeout of a
+// suspectTimeout does step 1. The timeout handler calls suspectTimeout for the first timeout of a
 // recovery.
 func (c *Conn) suspectTimeout() {
 	c.frto = frtoOff
@@ -27,9 +26,9 @@ func (c *Conn) suspectTimeout() {
 	}
 }
 
-// judgeTimeout is steps 2 and 3 for an ACK. If the acknowledged octets were not sent
-// again, the originals were only late. A duplicate ACK shows a hole. One segment of the
-// hole is sent at once, because the new data fills the window.
+// judgeTimeout does steps 2 and 3 for an ACK. If the acknowledged octets were not sent again, the
+// originals were only late. A duplicate ACK shows a hole. One segment of the hole is sent at once,
+// because the new data fills the window.
 func (c *Conn) judgeTimeout(now clock.Instant, ack seq.Num, n news) {
 	switch {
 	case c.frto == frtoOff:

@@ -64,7 +64,7 @@ func (h *hystart) observe(a *Ack) (end bool) {
 	return false
 }
 
-// round begins a round.
+// round begins a round. The round ends when the number end is acknowledged.
 func (h *hystart) round(end seq.Num) {
 	if h.css {
 		h.left--
@@ -77,7 +77,8 @@ func (h *hystart) round(end seq.Num) {
 	h.previous, h.trip, h.samples = h.trip, 0, 0
 }
 
-// judge enters CSS. judge leaves CSS when round trips are as short as before.
+// judge enters CSS when round trips have grown, and leaves CSS when they are as short
+// as before.
 func (h *hystart) judge() {
 	switch {
 	case h.css && h.trip < h.baseline:

@@ -19,7 +19,7 @@ type path struct {
 	// The search for a wider path after mtu was lowered (RFC 4821 §7).
 	first    uint16        // mtu at the start of the connection
 	widest   uint16        // the smaller of first and the MTU of the interface
-	tryAt    clock.Instant // when to try a larger size; Never: no trial is needed
+	tryAt    clock.Instant // time when a larger size must be tried; Never: no trial is needed
 	pause    time.Duration // pause before the next trial after a lost one
 	trial    uint16        // size that Emit may use for one segment; 0: none
 	flying   bool          // the segment of the trial has been emitted
@@ -194,8 +194,8 @@ func (c *Conn) suspectHole(now clock.Instant) {
 	c.path.pauseTrials(now, tryAfterHole)
 }
 
-// tryWider allows the next segment to be larger, when it is time for a trial. The trial uses only data that the
-// upper layer sends anyway. It runs only while nothing else needs repair.
+// tryWider allows the next segment to be larger, when it is time for a trial. A trial uses only data that the upper
+// layer sends anyway. A trial runs only while nothing else needs repair.
 func (c *Conn) tryWider() {
 	if c.mode != open || c.finQueued {
 		return
@@ -210,8 +210,8 @@ func (c *Conn) endTrial(now clock.Instant) {
 	c.path.pauseTrials(now, c.path.pause)
 }
 
-// trialSent checks whether the segment is as large as intended. The peer's window may have had room for only a part
-// of it.
+// trialSent checks whether the segment of the trial is as large as intended. The peer's window may have had room
+// for only a part of the segment.
 func (c *Conn) trialSent(now clock.Instant, e *entry) {
 	if c.isTrial(e) && e.n <= c.path.emss() {
 		c.endTrial(now)

@@ -11,8 +11,8 @@ type prr struct {
 	cwnd      uint32
 }
 
-// startPRR begins a reduction. delivered is how many octets the ACK that began it has
-// delivered.
+// startPRR begins a reduction. delivered is how many octets were delivered according to
+// the ACK that began the reduction.
 func (c *Conn) startPRR(delivered uint32) {
 	c.loss.prr = prr{flight: max(c.q.flight-c.q.sacked+delivered, 1)}
 	c.paceRecovery(delivered, false)

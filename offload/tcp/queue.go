@@ -26,8 +26,8 @@ const (
 	inSharedSlab              // the octets are in a slab, which a later entry owns
 )
 
-// entry is one segment, either unsent, or sent and not acknowledged. entry keeps its
-// boundaries when it is retransmitted, unless it must be split.
+// entry is one segment, either unsent, or sent and not acknowledged. A retransmitted entry keeps
+// its boundaries, unless it must be split.
 type entry struct {
 	seq    seq.Num
 	n      uint32 // length in octets, never 0
@@ -140,7 +140,7 @@ func (q *queue) trim(k uint32) {
 	q.remark(e, m)
 }
 
-// remark sets the mark of a sent entry.
+// remark sets the mark of a sent entry, and adapts the sums over the entries.
 func (q *queue) remark(e *entry, m mark) {
 	add := func(sum *uint32, of mark) {
 		if e.mark&of != 0 {
@@ -165,9 +165,9 @@ func (q *queue) remark(e *entry, m mark) {
 	e.mark = m
 }
 
-// split divides entry i into its first k octets and the rest. Both keep the other
-// fields, and the second one owns the frame. split returns false if the ring is full.
-// It keeps one slot free for the oldest entry, on which all progress depends.
+// split divides entry i into its first k octets and the rest. Both keep the other fields, and the
+// second one owns the frame. split returns false if the ring is full. If the ring has only one free
+// slot, split divides only the oldest entry, because all progress depends on that entry.
 func (q *queue) split(i, k uint32) bool {
 	if q.spare() == 0 || (i > 0 && q.spare() == 1) {
 		return false

@@ -35,7 +35,8 @@ type rack struct {
 // (RACK.reo_wnd_persist).
 const reorderPersist = 16
 
-// minimum is the smallest of the recent values. minimum covers the last one to two periods.
+// minimum is the smallest of the recent values. A period has the length that take gets as age. minimum covers the
+// present period and the one before.
 type minimum struct {
 	now, before time.Duration // minimum of the present period and of the one before; 0: none
 	since       clock.Instant
@@ -65,8 +66,8 @@ func newRack(now clock.Instant, st *State) rack {
 	return r
 }
 
-// arrivedAt implements §6.2 steps 1 and 2 for an entry that s acknowledges or SACKs for the first time. If the ACK
-// comes too early for a retransmission, it is for the original, and arrivedAt ignores it.
+// arrivedAt implements §6.2 steps 1 and 2 for an entry that s acknowledges or SACKs for the first time. An ACK that
+// comes too early for a retransmission is for the original, and arrivedAt ignores such an ACK.
 func (c *Conn) arrivedAt(now clock.Instant, s *wire.TCPFields, e *entry) {
 	if e.tx == 1 {
 		c.tripped(now, now.Sub(e.sentAt))
@@ -90,20 +91,20 @@ func (r *rack) take(now, sentAt clock.Instant, end seq.Num) {
 	}
 }
 
-// sentAfter reports whether RACK's segment was sent after e.
+// sentAfter reports whether the segment of r, the delivered segment that was sent last, was sent after e.
 func (r *rack) sentAfter(e *entry) bool {
 	return r.sentAt > e.sentAt || (r.sentAt == e.sentAt && r.end.After(e.end()))
 }
 
-// overtaken implements §6.2 step 3. overtaken records that a segment that was sent once has arrived after one that
-// was sent later.
+// overtaken implements §6.2 step 3. overtaken records a reordering: a segment that was sent once has arrived after a
+// segment that was sent later.
 func (c *Conn) overtaken() {
 	c.stats.Reordered++
 	c.loss.rack.reordered = true
 }
 
-// duplicated implements the first part of §6.2 step 4. The peer has reported octets twice, so that a segment was
-// considered lost too early. duplicated widens the window once per round trip.
+// duplicated implements the first part of §6.2 step 4. The peer has reported octets twice, which shows that a segment
+// was considered lost too early. duplicated widens the window once per round trip.
 func (r *rack) duplicated(next seq.Num) {
 	if r.inRound {
 		return
@@ -113,8 +114,8 @@ func (r *rack) duplicated(next seq.Num) {
 	r.persist = reorderPersist
 }
 
-// recovered implements the second part of step 4. After many recoveries without a duplicate, it narrows the window
-// again.
+// recovered implements the second part of step 4. After many recoveries without a duplicate, recovered narrows the
+// window again.
 func (r *rack) recovered() {
 	if r.persist > 0 {
 		r.persist--
@@ -152,8 +153,8 @@ func (c *Conn) findLost(now clock.Instant) (next clock.Instant) {
 	return next
 }
 
-// findLostOnce looks at entries that were sent once. They are in the order of transmission, so that it continues
-// where it last stopped.
+// findLostOnce looks at entries that were sent once. These entries are in the order of transmission. findLostOnce
+// therefore continues where it last stopped.
 func (c *Conn) findLostOnce(now clock.Instant, wait time.Duration) (next clock.Instant) {
 	for i := c.q.find(c.board.lostTo); i < c.q.sent; i++ {
 		e := c.q.at(i)
@@ -194,8 +195,8 @@ func (c *Conn) findLostAgain(now clock.Instant, wait time.Duration) (next clock.
 	return next
 }
 
-// loseAgain marks a retransmission as lost. If it was sent after the last reduction of the window, that reduction was
-// not enough (RFC 5681 §4.3).
+// loseAgain marks a retransmission as lost. If the retransmission was sent after the last reduction of the window,
+// that reduction was not enough (RFC 5681 §4.3).
 func (c *Conn) loseAgain(e *entry) {
 	c.stats.LostRetransmits++
 	c.lostTwice = c.lostTwice || e.sentAt >= c.loss.cutAt

@@ -127,13 +127,13 @@ func (b *inbox) copied(s seq.Num, d []byte) (h held, ok bool) {
 	return held{seq: s, data: mem[:copy(mem, d)], slab: id}, true
 }
 
-// small is the largest length in octets of a segment that is copied behind the one before it even if there are
-// frames. Holding a whole frame for such a segment costs more than the copy.
+// small is the largest length in octets of a segment that is copied even if there are frames. The octets are copied
+// behind those of the segment before. Holding a whole frame for such a segment costs more than the copy.
 const small = 256
 
 // put appends the octets d, which are next in order. put returns how many of them it had room for and whether it
-// keeps f. In-order octets have priority. put drops out-of-order octets for them, those with the highest sequence
-// numbers first (RFC 2018 §8).
+// keeps f. In-order octets have priority: if room is missing, put drops out-of-order octets, those with the highest
+// sequence numbers first (RFC 2018 §8).
 func (b *inbox) put(s seq.Num, d []byte, f port.Frame) (n int, kept bool) {
 	share := b.share()
 	if last := b.newest(); last != nil && last.room() >= len(d) && (len(d) <= small || 2*b.frames >= share) {

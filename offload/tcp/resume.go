@@ -7,8 +7,8 @@ import (
 
 // This file contains the part of New that continues another Conn.
 
-// forgetPath resets the estimates of a connection that takes another path. They become
-// those of a new connection.
+// forgetPath resets the estimates of a connection that takes another path. The
+// estimates become those of a new connection.
 func (st *State) forgetPath(mss uint32) {
 	st.SRTT, st.RTTVar, st.MinRTT, st.RTO = 0, 0, 0, 0
 	if st.Cwnd != 0 {
@@ -102,8 +102,8 @@ func (c *Conn) resumeRecovery(now clock.Instant, m *Moved) {
 	c.markResent(m.Resent)
 }
 
-// loseFirst marks the lost octets. If only the existence of a hole is known, it marks
-// the first segment.
+// loseFirst marks the lost octets. If only the existence of a hole is known, loseFirst
+// marks the first segment.
 func (c *Conn) loseFirst(m *Moved) {
 	missing := m.Missing
 	if missing == 0 && m.Hole {

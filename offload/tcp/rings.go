@@ -47,8 +47,8 @@ func (s *shelf[T]) stock(at, n int) {
 	}
 }
 
-// longer lends the next longer ring after one of length n. Its length is at most limit. All lengths are powers of
-// two, and limit must be one.
+// longer lends the next longer ring after one of length n. The length of the lent ring is at most limit. All
+// lengths are powers of two, and limit must be one.
 func (s *shelf[T]) longer(n int, limit uint32) []T {
 	size := min(max(firstRing, growth*n), int(limit))
 	at := bits.Len(uint(size)) - 1
@@ -61,7 +61,7 @@ func (s *shelf[T]) longer(n int, limit uint32) []T {
 	return ring
 }
 
-// back takes back a ring that longer has lent. Its elements must not refer to memory.
+// back takes back a ring that longer has lent. The elements of the ring must not refer to memory.
 func (s *shelf[T]) back(ring []T) {
 	if at := bits.Len(uint(len(ring))) - 1; at >= 0 && at <= keptBits {
 		s.free[at] = append(s.free[at], ring)

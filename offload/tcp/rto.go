@@ -10,7 +10,7 @@ import (
 // estimator holds the round-trip time and the retransmission timeout (RFC 6298).
 // estimator takes one sample per round trip, as the constants of that RFC expect.
 type estimator struct {
-	srtt, rttvar time.Duration // if srtt is 0, there is no sample yet
+	srtt, rttvar time.Duration // smoothed round-trip time and its variance; 0: there is no sample yet
 	rto          time.Duration // retransmission timeout without backoff
 	min, max     time.Duration
 	backoff      uint8
@@ -71,16 +71,15 @@ type stamps struct {
 	tick   time.Duration
 	recent uint32 // TS.Recent, valid if known
 	known  bool
-	heard  clock.Instant // when recent was last updated
+	heard  clock.Instant // time when recent was last updated
 }
 
 // staleAfter is the longest time that TS.Recent is believed (RFC 7323 §5.5).
 const staleAfter = 24 * 24 * time.Hour
 
-// stale returns how long TS.Recent is believed. It is at most 2^31 ticks of the
-// timestamp clock, because later timestamps of the peer cannot be compared with it.
-// stale assumes that both ends have the same tick (TCP_PAWS_WRAP in Linux for
-// microseconds).
+// stale returns how long TS.Recent is believed: at most 2^31 ticks of the timestamp clock, because later timestamps
+// of the peer cannot be compared with TS.Recent. stale assumes that both ends have the same tick (TCP_PAWS_WRAP in
+// Linux for microseconds).
 func (t *stamps) stale() time.Duration { return min(staleAfter, t.tick<<31) }
 
 func newStamps(st *State) stamps {

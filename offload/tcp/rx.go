@@ -30,8 +30,8 @@ func (c *Conn) Receive(now clock.Instant, s *Segment) (kept bool, why Drop) {
 	return c.text(now, s)
 }
 
-// receiveClosed answers segments for a connection that this end has reset. The RST may have been lost, or the peer
-// challenges it (RFC 9293 §3.10.7.1).
+// receiveClosed answers segments for a connection that this end has reset. The RST of this end may have been lost,
+// or the peer may challenge the RST (RFC 9293 §3.10.7.1).
 func (c *Conn) receiveClosed(s *Segment) {
 	if c.answer && s.Flags&(wire.RST|wire.ACK) == wire.ACK {
 		c.rst, c.rstSeq = true, s.Ack
@@ -134,7 +134,7 @@ func (c *Conn) inOrder(now clock.Instant, d []byte, s *Segment, why Drop) (kept 
 }
 
 // answers reports whether data of this end will probably carry an ACK soon. If not, pushed data is acknowledged at
-// once, as in Linux. The peer sends no more for now, and its memory and completions wait for the ACK.
+// once, as in Linux, because the peer sends no more for now, and its memory and completions wait for the ACK.
 //
 // Departs from RFC 9293 §3.8.6.3, which delays that ACK.
 func (c *Conn) answers(now clock.Instant) bool { return now.Sub(c.congestion.lastData) < delayedAck }

@@ -26,8 +26,8 @@ func (b *inbox) note(s seq.Num) {
 	b.recent[0] = s
 }
 
-// duplicate records octets that arrived twice, for one D-SACK block. If several arrive twice between two ACKs, only
-// the last is reported (RFC 2883 §4: at most one).
+// duplicate records octets that arrived twice, for one D-SACK block. If several ranges arrive twice between two
+// ACKs, only the last range is reported (RFC 2883 §4: at most one).
 func (b *inbox) duplicate(from, to seq.Num) {
 	b.dup, b.hasDup = wire.SACKBlock{Left: from, Right: to}, true
 }
@@ -144,8 +144,9 @@ func within(a, b wire.SACKBlock) bool {
 // octets count as discarded, as in Linux.
 const leastRenege = 10 * time.Millisecond
 
-// suspectReneging checks an ACK of new data. If the peer requests octets that it has SACKed, it has either discarded
-// them (RFC 2018 §8) or not yet put them in order. The next ACK within half a round trip shows which.
+// suspectReneging checks an ACK of new data. If the peer requests octets that it has SACKed, there are two
+// explanations: the peer has discarded these octets (RFC 2018 §8), or has not yet put them in order. The next ACK
+// within half a round trip shows which.
 func (c *Conn) suspectReneging(now clock.Instant) {
 	switch {
 	case c.q.sent == 0 || c.q.at(0).mark&marked == 0:
@@ -163,7 +164,8 @@ func (c *Conn) renegeExpired(now clock.Instant) {
 	c.repairLosses(now, 0)
 }
 
-// reneged marks all octets that the peer has SACKed as lost. The peer will report the octets that it has kept again.
+// reneged marks all octets that the peer has SACKed as lost. If the peer has kept some of them, the peer will report
+// those octets again.
 func (c *Conn) reneged() {
 	c.stats.Reneged++
 	for i := range c.q.sent {
@@ -174,8 +176,9 @@ func (c *Conn) reneged() {
 	c.board.forget(c.sndUna)
 }
 
-// sackBlock marks the entries within b, which must be in flight. was is the scoreboard before s. If an entry below
-// the highest octet of was that was sent once arrives only now, later segments have overtaken it.
+// sackBlock marks the entries within b, which must be in flight. was is the scoreboard before s. If an entry that
+// was sent once arrives only now, and lies below the highest octet that was SACKed before, later segments have
+// overtaken the entry.
 func (c *Conn) sackBlock(now clock.Instant, s *wire.TCPFields, b wire.SACKBlock, was *scoreboard) (fresh uint32) {
 	from := b.Left
 	for _, old := range c.board.seen[:c.board.nseen] {

@@ -7,8 +7,8 @@ import (
 )
 
 // Spurious losses: a timeout or a recovery is taken back if the originals turn out to have arrived. With timestamps
-// the first ACK shows it (Eifel, RFC 3522). Without timestamps, the peer reports duplicates for all octets that were
-// sent again (RFC 3708). The window is then restored (RFC 4015 §3.2).
+// the first ACK shows that they have arrived (Eifel, RFC 3522). Without timestamps, the peer reports duplicates for
+// all octets that were sent again (RFC 3708). The window is then restored (RFC 4015 §3.2).
 
 // undo holds the values that are needed to take back the last reduction.
 type undo struct {
@@ -20,8 +20,9 @@ type undo struct {
 	octets   int64   // octets sent again, minus those reported as duplicates
 }
 
-// begin records the reduction that is being made. on says that it may be taken back. Octets that are already in
-// flight a second time, such as those of a tail-loss probe, can be reported twice as well.
+// begin records the reduction that is being made. on says that the reduction may be taken back. begin counts octets
+// that are already in flight a second time, such as those of a tail-loss probe, because the peer can report these
+// octets as duplicates as well.
 func (u *undo) begin(c *Conn, on, timeout bool) {
 	*u = undo{on: on, timeout: timeout, from: c.sndUna, to: c.sndNxt, octets: int64(c.q.again)}
 	if c.loss.tail.out && c.loss.tail.again {

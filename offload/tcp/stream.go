@@ -111,8 +111,8 @@ func (c *Conn) Emit(n int) []byte {
 // processor's caches before the engine sums and sends them. Nothing would be in flight while they are made.
 const aheadMost = 32
 
-// Paused reports, once, that Emit refused octets because enough octets were waiting, and that all of those have been
-// sent since. The upper layer can then continue at once.
+// Paused reports, once, that Emit refused octets because enough octets were waiting, and that all waiting octets
+// have been sent since. The upper layer can then continue at once.
 func (c *Conn) Paused() bool {
 	p := c.paused && c.q.sent == c.q.count
 	if p {
@@ -163,8 +163,8 @@ func (c *Conn) Close() {
 
 // Done reports whether the connection has ended. finished is true without an error if both directions are closed and
 // all octets are consumed. Otherwise err gives the reason. An upper layer that does not want the remaining octets
-// consumes them unread, or calls Abort. The work that remains in TIME-WAIT is in the record of TimeWait. The caller
-// can close the Conn then.
+// consumes them unread, or calls Abort. The work that remains in TIME-WAIT is in the record of TimeWait. When
+// TimeWait has returned the record, the caller can close the Conn.
 func (c *Conn) Done() (finished bool, err error) {
 	switch {
 	case c.rst: // the RST has not been sent yet

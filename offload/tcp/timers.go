@@ -12,8 +12,8 @@ const (
 	// delayedAck is how long an ACK may be delayed, as in Linux (RFC 9293 §3.8.6.3 allows less than 500 ms).
 	delayedAck = 40 * time.Millisecond
 
-	// maxRetries is R2 (RFC 9293 §3.8.3), as a number of retransmissions. From the
-	// shortest RTO on they take 924 s, as with Linux's tcp_retries2.
+	// maxRetries is R2 (RFC 9293 §3.8.3), as a number of retransmissions. From the shortest RTO on, this
+	// number of retransmissions takes 924 s, as with Linux's tcp_retries2.
 	maxRetries = 15
 
 	// maxStall is R2 while this host has no room for retransmissions.
@@ -123,9 +123,9 @@ func (c *Conn) outOfPatience() bool {
 // giveUp ends the connection without an RST, because the peer does not answer.
 func (c *Conn) giveUp() { c.fail(stream.ErrTimeout) }
 
-// persistExpired sends despite a closed or small window. persistExpired sends a piece
-// that fits, against silly-window avoidance on both sides (RFC 9293 §3.8.6.2.1). If
-// nothing fits, it sends a probe.
+// persistExpired sends although the window is closed or small. persistExpired sends a piece that fits, even
+// if silly-window avoidance would wait on either side (RFC 9293 §3.8.6.2.1). If nothing fits, persistExpired
+// sends a probe.
 func (c *Conn) persistExpired(now clock.Instant) {
 	quiet := now.Sub(max(c.patience.stalledAt, c.patience.lastHeard))
 	if (c.patience.userLimit > 0 && quiet >= c.patience.userLimit) || (c.patience.userLimit == 0 && c.patience.probes > maxRetries) {

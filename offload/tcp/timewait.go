@@ -47,8 +47,9 @@ func (w *TimeWait) Deadline() clock.Instant { return w.until }
 
 // Receive answers one segment. A SYN of a new connection from the same peer ends the
 // record, if that connection cannot be confused with this one (RFC 6191 §2, RFC 9293
-// §3.6.1). Deadline is then now. The engine accepts the SYN when the peer repeats it.
-// If out has no room, Receive sends no answer, and the peer repeats its segment.
+// §3.6.1). In that case Deadline becomes now, and the engine accepts the SYN when the
+// peer repeats it. If out has no room, Receive sends no answer, and the peer repeats
+// its segment.
 func (w *TimeWait) Receive(now clock.Instant, s *Segment, out Output) Drop {
 	if w.judge(now, s) {
 		units := min(w.rcvNxt.Until(seq.Later(w.edge, w.rcvNxt))>>w.scale, 0xffff)

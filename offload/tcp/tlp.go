@@ -19,20 +19,20 @@ type tail struct {
 	flight uint32  // octets in flight when the probe was sent
 	n      uint32  // octets of the probe
 
-	trip time.Duration // round trip of octets acknowledged since then, without those of the probe
+	trip time.Duration // round trip of octets acknowledged since the probe was sent, without those of the probe
 }
 
 // maxAckDelay is how long a peer may delay an ACK (TLP.max_ack_delay).
 const maxAckDelay = 200 * time.Millisecond
 
 // slack is the time that a probe waits in addition to two round trips. Two round trips may be only microseconds. The
-// peer's engine or kernel, or this end's, may not run for longer than that. slack follows the time that was recently
-// needed. A late round trip and an unnecessary probe widen it, and time narrows it.
+// engine or the kernel of either end may have to wait longer than that for a processor. slack follows the time that
+// was recently needed. A late round trip and an unnecessary probe widen slack, and time narrows it.
 //
 // Departs from RFC 8985 §7.2, which has no slack. Linux has two ticks of its timer.
 type slack struct {
 	d     time.Duration
-	since clock.Instant // when slack was last changed
+	since clock.Instant // time when slack was last changed
 }
 
 const (
@@ -68,7 +68,7 @@ func (s *slack) tooLittle(now clock.Instant, trip, srtt time.Duration) {
 }
 
 // probeTimeout implements TLP_calc_PTO of §7.2. A peer must acknowledge two full segments at once (RFC 9293
-// §3.8.6.3). It may delay the ACK of less.
+// §3.8.6.3). The peer may delay the ACK of fewer octets.
 func (c *Conn) probeTimeout() time.Duration {
 	if c.rtt.srtt == 0 {
 		return time.Second
@@ -80,9 +80,9 @@ func (c *Conn) probeTimeout() time.Duration {
 	return pto
 }
 
-// armProbe restarts the probe timer (§7.2) at the end of a Transmit in which new data was sent, or before which
-// data was acknowledged. There is one probe for each tail. There is none while SACKs or retransmissions show what is
-// lost.
+// armProbe restarts the probe timer (§7.2) at the end of a Transmit in which new data was sent, or before which data
+// was acknowledged. Each pause in sending has at most one probe. There is no probe while SACKs or retransmissions
+// show what is lost.
 func (c *Conn) armProbe(now clock.Instant) {
 	c.armTail = false
 	if !c.sackOK || c.mode != open || c.q.sent == 0 || c.q.sacked > 0 || c.q.again > 0 || c.loss.tail.out {
@@ -132,9 +132,9 @@ func (c *Conn) sendTail(now clock.Instant, out Output) bool {
 }
 
 // tailAcked implements TLP_process_ack of §7.4. n may show the result of the probe. If the probe was a
-// retransmission and the peer already had the original, the ACK reports a duplicate. If it reports none, the probe
-// has repaired a loss, and the window is reduced for that loss. If all octets are acknowledged before the duplicate
-// is reported, nothing was lost, and the probe was sent too early.
+// retransmission and the peer already had the original, the ACK reports a duplicate. If the ACK reports no
+// duplicate, the probe has repaired a loss, and the window is reduced for that loss. If all octets are acknowledged
+// before the duplicate is reported, nothing was lost, and the probe was sent too early.
 func (c *Conn) tailAcked(now clock.Instant, ack seq.Num, n news) {
 	twice := c.loss.dsack.Right == c.loss.tail.end && c.hasDSACK || n.plain && !n.advanced && ack == c.loss.tail.end
 	switch {

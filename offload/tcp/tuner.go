@@ -9,15 +9,15 @@ import (
 
 // tuner sizes the receive window to twice the octets that arrive in a round trip (dynamic right-sizing, Fisk and
 // Feng 2001, as Linux). tuner uses the shortest round trip of the last seconds, so that the window follows the path
-// and not the queue on it. Otherwise the two ends would fill the queue between them until it overflows, for example
-// the ring of 256 places of a veth pair or the queue of a switch.
+// and not the queue on it. Otherwise the two ends would fill the queue on the path until the queue overflows. Such
+// a queue is, for example, the ring of 256 places of a veth pair, or the queue of a switch.
 type tuner struct {
 	size, most uint32        // the window and its upper limit, in octets
 	trip       minimum       // shortest recent round trip, or an upper limit of it
 	timing     bool          // a measurement of the round trip runs
 	edge       seq.Num       // the measurement ends after the arrival of this number
 	edgeAt     clock.Instant // start of the measurement
-	stampAt    clock.Instant // when the next echoed timestamp is used
+	stampAt    clock.Instant // time from which the next echoed timestamp is used
 	begin      clock.Instant // start of the round trip that is being counted
 	taken      uint64        // octets consumed in that round trip
 	before     uint64        // octets consumed in the round trip before
@@ -26,8 +26,8 @@ type tuner struct {
 
 const (
 	// firstWindow is the window in segments on an unknown path. firstWindow is also the smallest window after
-	// losses on a short path. It fits into the ring of a veth pair, some of whose 256 places are returned late and
-	// in batches.
+	// losses on a short path. Such a window fits into the ring of a veth pair, although some of the ring's 256
+	// places are returned late and in batches.
 	firstWindow = 224
 
 	// nearby is the round trip below which a loss comes from a ring or a switch on this machine or next to it.
@@ -49,8 +49,9 @@ func (c *Conn) newTuner(now clock.Instant) tuner {
 
 func (c *Conn) leastWindow() uint32 { return min(c.cfg.RcvBuf, firstWindow*c.path.peer) }
 
-// timeWindow measures the round trip when octets have arrived in order. It is the time in which a whole window
-// arrives, or a shorter time by the timestamp that the peer echoes. Neither is shorter than the round trip.
+// timeWindow measures the round trip when octets have arrived in order. The measured time is the time in which a
+// whole window arrives, or a shorter time by the timestamp that the peer echoes. Neither time is shorter than the
+// round trip.
 func (c *Conn) timeWindow(now clock.Instant, s *Segment) {
 	t := &c.tune
 	if t.timing && c.rcvNxt.AtOrAfter(t.edge) {

@@ -62,7 +62,7 @@ func (c *Conn) sendLost(now clock.Instant, out Output) bool {
 }
 
 // mayResend reports whether the windows allow sending entry i again. The oldest entry is sent even if the peer has
-// shrunk its window, because it serves as the window probe.
+// shrunk its window, because that entry serves as the window probe.
 func (c *Conn) mayResend(i uint32) bool {
 	e := c.q.at(i)
 	if i > 0 && e.end().After(c.sndUna.Add(seq.Len(c.sndWnd))) {
@@ -101,23 +101,24 @@ func (c *Conn) sendNew(now clock.Instant, out Output) bool {
 	return true
 }
 
-// pausedFor tells the congestion control how many RTOs have passed since data was last sent. pausedFor may run several
-// times before data is sent, because the transmit ring can be full or the window closed. Each RTO is reported once.
+// pausedFor tells the congestion control how many retransmission timeouts (RTO) have passed since data was last sent.
+// pausedFor may run several times before data is sent, because the transmit ring can be full or the window closed.
+// Each RTO is reported once.
 func (c *Conn) pausedFor(now clock.Instant) {
 	periods := int(now.Sub(c.congestion.lastData) / c.rtt.rto)
 	c.congestion.cc.Idle(now, max(0, periods-c.congestion.idled))
 	c.congestion.idled = max(c.congestion.idled, periods)
 }
 
-// nagle reports whether Nagle's algorithm (RFC 9293 §3.7.4) delays entry i, the next entry to send. It does if the
-// entry is short and may still grow, and something is in flight.
+// nagle reports whether Nagle's algorithm (RFC 9293 §3.7.4) delays entry i, the next entry to send. The algorithm
+// delays an entry that is short and may still grow, while something is in flight.
 func (c *Conn) nagle(i uint32) bool {
 	return !c.noDelay && !c.finQueued && i == c.q.count-1 &&
 		c.outstanding() && c.q.at(i).n < c.path.emss()
 }
 
 // windowAllows reports whether the peer's window has room for entry i, the next entry to send. If there is less room
-// than the entry needs, the room is used only in two cases: it is half of the largest window that the peer ever
+// than the entry needs, the room is used only in two cases: the room is half of the largest window that the peer ever
 // offered, or waiting has not helped. The entry is then split (sender silly-window avoidance, RFC 9293 §3.8.6.2.1).
 func (c *Conn) windowAllows(i uint32) bool {
 	room := c.usable()
@@ -272,8 +273,8 @@ func (c *Conn) sendFIN(now clock.Instant, out Output) bool {
 	return true
 }
 
-// sendProbe sends a segment that the peer must answer because it is not acceptable. It is used for keepalive (RFC
-// 9293 §3.8.4) and as a zero-window probe.
+// sendProbe sends a segment that the peer must answer because the segment is not acceptable. sendProbe serves
+// keepalive (RFC 9293 §3.8.4) and zero-window probing.
 func (c *Conn) sendProbe(now clock.Instant, out Output) bool {
 	if c.outstanding() {
 		c.probe = false
@@ -287,7 +288,7 @@ func (c *Conn) sendProbe(now clock.Instant, out Output) bool {
 	c.stats.SegsOut++
 	// A probe does not count as an answer, because the peer ignores the ACK and the window of an unacceptable
 	// segment. Otherwise two ends that probe each other at the same time would each take their own probe for an
-	// answer to the other's. They would never learn of an open window.
+	// answer to the other end's probe, and would never learn of an open window.
 	c.rcvAdv = c.edge
 	return true
 }

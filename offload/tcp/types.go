@@ -13,8 +13,8 @@ import (
 type Segment struct {
 	wire.TCPFields
 
-	// Payload is a slice of Frame. Its capacity extends to the end of the chunk, so that a short segment can be
-	// copied behind it.
+	// Payload is a slice of Frame. The capacity of Payload extends to the end of the chunk, so that a short segment
+	// can be copied behind Payload.
 	Payload []byte
 	// Frame is the receive frame that contains Payload. The result of Receive says whether the connection keeps it.
 	Frame port.Frame
@@ -25,8 +25,8 @@ type Segment struct {
 // Memory is the source of a connection's memory. The engine implements it over a Port. All frames are charged to the
 // flow.
 type Memory interface {
-	// Take lends a transmit frame. Its Len is the room for payload in octets. Take returns false if the pool or the
-	// flow's share is used up. Transmit is called again when there may be a frame.
+	// Take lends a transmit frame. Len of that frame is the room for payload in octets. Take returns false if the
+	// pool or the flow's share is used up. Transmit is called again when there may be a frame.
 	Take() (port.Frame, bool)
 	// Free returns a frame that Take lent.
 	Free(f port.Frame)
@@ -131,7 +131,7 @@ type State struct {
 	// window allows, without waiting for a timeout.
 	Lost bool
 	// Fresh says that the connection takes another path from now on. New then forgets the round-trip time and limits
-	// the congestion window to four initial windows. It keeps the slow-start threshold.
+	// the congestion window to four initial windows. New keeps the slow-start threshold.
 	Fresh bool
 
 	// Moved is the additional state of a Conn, which TCP_REPAIR cannot read. nil means that the connection does not
@@ -150,7 +150,7 @@ type Moved struct {
 	Backoff, PersistBackoff uint8
 	Retries, Probes         uint32
 	ProgressAt, HeardAt     clock.Instant
-	StalledAt, SentAt       clock.Instant // when the peer's window closed; when data was last sent
+	StalledAt, SentAt       clock.Instant // time when the peer's window closed, and time when data was last sent
 
 	// Recovering: fast recovery is in progress and has reduced the congestion window. Repairing: the losses of a
 	// timeout are being repaired. Hole: the peer has SACKed octets, and those before them seem to be lost. FinLost:
@@ -174,7 +174,7 @@ type Moved struct {
 
 	RcvSize, RcvMost uint32 // size of the receive window in octets, and its upper limit
 
-	// Control is the congestion control. The new Conn takes it over. The old Conn must not be used any more.
+	// Control is the congestion control. The new Conn takes Control over. The old Conn must not be used any more.
 	Control Congestion
 	Stats   Stats
 }
@@ -198,12 +198,12 @@ type Config struct {
 	// UserTimeout is how long the peer may acknowledge nothing (RFC 5482) if State does not say it. 0 means R2 of RFC
 	// 9293 §3.8.3, which is 15 timeouts.
 	UserTimeout time.Duration
-	// Seed makes the challenge-ACK limits unpredictable (RFC 5961 §7). It must be secret and different for each
+	// Seed makes the challenge-ACK limits unpredictable (RFC 5961 §7). Seed must be secret and different for each
 	// connection. An Engine provides such a seed.
 	Seed uint64
 	// Rings is shared by connections that run on one goroutine. If it is nil, the connection has its own.
 	Rings *Rings
-	// Congestion makes the congestion control. It is a constructor such as Control returns. nil means the constructor
-	// for State.Congestion.
+	// Congestion makes the congestion control. Its value is a constructor such as Control returns. nil means the
+	// constructor for State.Congestion.
 	Congestion func(Start) Congestion
 }

@@ -9,9 +9,9 @@ var spillLens = [...]int{4 << 10, 64 << 10}
 
 // Unburden makes the connection hold as few receive frames as possible. In-order octets that the upper layer has not
 // consumed move into a separate buffer, if they fit. Until the upper layer consumes, the connection keeps further
-// octets only if they fit behind these. Out-of-order octets in frames are dropped. The peer has got no SACK for
-// them, or must keep them nevertheless (RFC 2018 §8). Unburden invalidates slices from Views. No acknowledged octet
-// is lost.
+// octets only if the buffer has room for them. Unburden drops out-of-order octets in frames. The peer still has
+// these octets: either it has got no SACK for them, or it must keep them nevertheless (RFC 2018 §8). Unburden
+// invalidates slices from Views. No acknowledged octet is lost.
 func (c *Conn) Unburden() {
 	if c.in.aheadFrames > 0 {
 		c.in.evictFrames()

@@ -40,8 +40,9 @@ func (c *Conn) moveToSlab(i uint32) bool {
 	return true
 }
 
-// behindOther returns the place behind the octets of the previous entry in its slab. ok is false if the slab has no
-// room for those of entry i. The slab is then returned with entry i.
+// behindOther returns the place after the octets of the previous entry, in the slab of that entry. The slab then
+// belongs to entry i, and is returned with entry i. ok is false if the previous entry owns no slab, or if its slab
+// has no room for the octets of entry i.
 func (c *Conn) behindOther(i uint32) (id, at uint32, ok bool) {
 	if i == 0 {
 		return 0, 0, false

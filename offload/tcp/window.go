@@ -2,9 +2,9 @@ package tcp
 
 import "github.com/stag-rdma/stag/offload/seq"
 
-// The receive window that this end advertises. It is backed by memory, unless other connections take that memory
-// first. It counts octets (tuner), frames (Memory.Share), each as one full segment of the peer, and slabs
-// (Memory.Spare). reassembly.go packs smaller segments.
+// The receive window that this end advertises. Memory backs the window, unless other connections take that memory
+// first. Three values limit the window: octets (tuner), frames (Memory.Share), each as one full segment of the peer,
+// and slabs (Memory.Spare). reassembly.go packs smaller segments.
 
 // room returns how many octets could be received now. The result is negative if more was advertised.
 func (c *Conn) room() int64 {
@@ -29,12 +29,13 @@ func (c *Conn) worthwhile() int64 {
 	return max(1, min(c.fullWindow()/2, int64(c.path.peer)))
 }
 
-// offer returns the window field for the next segment, and the right edge that it advertises. The right edge is
-// never before the last one.
+// offer returns the window field for the next segment, and the right edge that the field advertises. The right edge
+// is never before the last one.
 //
-// The field counts units of 2^scale octets, so that it can rarely repeat the advertised edge exactly. The field is
-// rounded up while the result exceeds the memory by at most one unit in all. Otherwise it is rounded down. The field
-// then says up to a unit less than was advertised, as RFC 7323 §2.4 foresees. The advertised edge stays valid.
+// The field counts units of 2^scale octets. It can therefore rarely repeat the advertised edge exactly. offer rounds
+// the field up as long as the advertised octets exceed the memory by at most one unit in all. Otherwise offer rounds
+// the field down. The field then says up to a unit less than was advertised, as RFC 7323 §2.4 foresees. The
+// advertised edge stays valid.
 func (c *Conn) offer() (field uint16, edge seq.Num) {
 	unit := int64(1) << c.rcvScale
 	promised := int64(c.rcvNxt.Until(c.rcvAdv))
@@ -53,7 +54,7 @@ func (c *Conn) offer() (field uint16, edge seq.Num) {
 }
 
 // lookAtWindow runs after the application has consumed octets. lookAtWindow decides whether the peer must get a
-// window update at once. It must if the right edge can move by two segments or half the window.
+// window update at once. The peer must get one if the right edge can move by two segments or half the window.
 func (c *Conn) lookAtWindow() {
 	_, edge := c.offer()
 	gain := int64(c.rcvAdv.Until(edge))

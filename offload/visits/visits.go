@@ -41,8 +41,8 @@ type Book struct {
 	asleep atomic.Bool   // the keeper sleeps, and arrivals do not wake it
 
 	// The keeper owns these fields.
-	counted clock.Instant // when the keeper last counted
-	since   clock.Instant // when the first of the current sequence of sleeps began
+	counted clock.Instant // time when the keeper last counted
+	since   clock.Instant // time when the first of the current sequence of sleeps began
 	sleep   time.Duration // length of the last sleep; 0: the keeper waited for arrivals
 }
 
@@ -82,8 +82,8 @@ func (b *Book) MaySleep(now clock.Instant) time.Duration {
 	return b.sleep
 }
 
-// BeginSleep begins a sleep that arrivals do not end. BeginSleep returns false if a visitor
-// has left since MaySleep. The keeper must not sleep then. The caller must call EndSleep in
+// BeginSleep begins a sleep that arrivals do not end. If a visitor has left since MaySleep,
+// BeginSleep returns false, and the keeper must not sleep. The caller must call EndSleep in
 // either case.
 func (b *Book) BeginSleep() bool {
 	b.asleep.Store(true)

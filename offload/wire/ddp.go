@@ -135,7 +135,7 @@ func (f TaggedFields) Append(b []byte) []byte {
 type UntaggedFields struct {
 	Last       bool
 	Opcode     Opcode
-	Invalidate tpt.STag // 0 if the opcode invalidates no STag
+	Invalidate tpt.STag // STag to invalidate; 0 if the opcode invalidates no STag
 	Queue      uint32
 	MSN        uint32
 	MO         uint32

@@ -25,7 +25,7 @@ const (
 )
 
 // quotedTCP is how many octets of a TCP header every router quotes (RFC 792, "Internet
-// Header + 64 bits"). They contain the ports and the sequence number.
+// Header + 64 bits"). These octets contain the ports and the sequence number.
 const quotedTCP = 8
 
 // TooBig is a router's message about a segment of this host that was too long for the

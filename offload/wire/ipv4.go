@@ -69,7 +69,7 @@ func (h IPv4) fragment() bool { return h.frag()&(v4MF|v4Offset) != 0 }
 
 func (h IPv4) TOS() uint8 { return h.b[v4TOS] }
 
-// length of the packet in octets, header included
+// Length returns the length of the packet in octets, header included.
 func (h IPv4) Length() int        { return int(binary.BigEndian.Uint16(h.b[v4Length:])) }
 func (h IPv4) ID() uint16         { return binary.BigEndian.Uint16(h.b[v4ID:]) }
 func (h IPv4) DontFragment() bool { return h.frag()&v4DF != 0 }

@@ -69,7 +69,7 @@ func (h IPv6) first() uint32 { return binary.BigEndian.Uint32(h.b[v6VerClassFlow
 func (h IPv6) TrafficClass() uint8 { return uint8(h.first() >> 20) }
 func (h IPv6) FlowLabel() uint32   { return h.first() & MaxFlowLabel }
 
-// length of the payload in octets, header not included
+// Length returns the length of the payload in octets, header not included.
 func (h IPv6) Length() int     { return int(binary.BigEndian.Uint16(h.b[v6Length:])) }
 func (h IPv6) Protocol() uint8 { return h.b[v6Next] }
 func (h IPv6) HopLimit() uint8 { return h.b[v6HopLimit] }
@@ -79,7 +79,7 @@ func (h IPv6) Dst() []byte     { return h.b[v6Dst:IPv6Len:IPv6Len] }
 // IPv6Fields holds the fields of an IPv6 header to write.
 type IPv6Fields struct {
 	TrafficClass uint8
-	FlowLabel    uint32 // 0 to MaxFlowLabel
+	FlowLabel    uint32 // flow label, 0 to MaxFlowLabel
 	Length       uint16 // length of the payload in octets, header not included
 	Protocol     uint8
 	HopLimit     uint8

@@ -20,8 +20,8 @@ const (
 	MPAMaxPrivate = 512
 )
 
-// MPAFlags are the flags of a Request or Reply. The lowest four bits are reserved. They
-// are sent as 0 and ignored on receipt.
+// MPAFlags are the flags of a Request or Reply. The lowest four bits are reserved. The
+// sender sets the reserved bits to 0, and the receiver ignores them.
 type MPAFlags uint8
 
 const (

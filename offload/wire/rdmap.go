@@ -41,7 +41,7 @@ const (
 type OpInfo struct {
 	Name        string
 	Tagged      bool   // segments of the opcode have the tagged header
-	Queue       uint32 // for an untagged opcode: the queue that numbers its messages
+	Queue       uint32 // queue that numbers the messages of an untagged opcode
 	Solicited   bool   // the completion at the receiver is a solicited event
 	Invalidates bool   // the header names an STag to invalidate
 	Answered    bool   // the receiver answers with a message of opcode Response

@@ -80,10 +80,10 @@ func (f TerminateFields) segment() uint16 {
 	return 0
 }
 
-// ParseTerminate reads the payload of a Terminate. ParseTerminate reads the fields that
-// the flags announce as far as they are present, because some senders announce more
-// than they quote. Header and ReadRequest borrow payload. ok is false if the control
-// word is cut off.
+// ParseTerminate reads the payload of a Terminate. The flags announce fields.
+// ParseTerminate reads those announced fields that are present, because some senders
+// announce more fields than they quote. Header and ReadRequest borrow payload. ok is
+// false if the control word is cut off.
 //
 // Linux siw on little-endian machines writes the control word with the bits of each
 // octet in another order. If such a Terminate quotes a segment, the flags show the

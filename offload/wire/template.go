@@ -49,9 +49,9 @@ func (h HeaderFields) check() error {
 // sums over them. Only the owner of the flow may use it.
 //
 // IPv4 packets have "don't fragment" set and an identification that counts up per flow.
-// RFC 6864 §4.1 allows any identification then. But some networks clear the flag and
-// fragment the packets. With a constant identification, a receiver could combine
-// fragments of different packets.
+// RFC 6864 §4.1 allows any identification if "don't fragment" is set. But some networks
+// clear the flag and fragment the packets. With a constant identification, a receiver
+// could then combine fragments of different packets.
 type HeaderTemplate struct {
 	head     [EthernetLen + VLANLen + IPv6Len]byte // Ethernet header, VLAN tag and IP header
 	l3, l4   uint8                                 // offsets of the IP header and of the TCP header
@@ -117,8 +117,11 @@ func (t *HeaderTemplate) Len(f *TCPFields) int { return int(t.l4) + f.HeaderLen(
 
 // Write writes the headers of one segment directly in front of its payload, with
 // checksums. Write returns the length of the headers in octets. The payload is b[at:],
-// and the frame is b[at-n:]. at must be at least Len(f). port.Headroom always is. Write
-// uses the ports of the flow, not those in f.
+// and the frame is b[at-n:]. at must be at least Len(f). port.Headroom is always large
+// enough. Write uses the ports of the flow, not those in f.
+//
+// Write overwrites the octets in front of the payload. If those octets of the chunk are
+// still needed, the caller must move the payload first.
 //
 // Write overwrites the octets in front of the payload. If those octets of the chunk are
 // still needed, the caller must move the payload first.

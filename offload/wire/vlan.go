@@ -41,8 +41,8 @@ func (h VLAN) Type() EtherType    { return EtherType(binary.BigEndian.Uint16(h.b
 
 // VLANFields holds the fields of a VLAN tag to write.
 type VLANFields struct {
-	ID           uint16 // 0 to 4095
-	Priority     uint8  // 0 to 7
+	ID           uint16 // VLAN id, 0 to 4095
+	Priority     uint8  // priority, 0 to 7
 	DropEligible bool
 	Type         EtherType
 }

@@ -14,7 +14,7 @@ import (
 type CQ struct {
 	cells area
 	size  uint64    // a power of two
-	from  []*Places // for each cell the places of the queue that its completion comes from
+	from  []*Places // for each cell, the places of the queue that the cell's completion belongs to
 	ends  *cqEnds   // positions in the ring's memory
 	board *signal.Board
 
@@ -33,8 +33,8 @@ type CQ struct {
 // again when its completion has been polled, as with other adapters. The place of a
 // request that completes without a completion is free at once. A CQ with room for the
 // depths of all its queues therefore cannot be overrun. One count must decide whether a
-// queue is full. The difference of two counts that are read one after the other would
-// at times count a place twice.
+// queue is full, because the difference of two counts that are read one after the other
+// would at times count a place twice.
 type Places struct{ returned atomic.Uint32 }
 
 // Return gives back a place whose completion will never be polled.
@@ -119,7 +119,7 @@ func (c *CQ) Push(from *Places, w Completion, event bool) bool {
 
 // room reports whether position pos can be filled. room reads the poller's position. If
 // the poller claims a position ahead of the pushes, or a round behind them, room
-// returns false. Only completions of that poller are lost then.
+// returns false. Only completions of that poller are then lost.
 func (c *CQ) room(pos uint64) bool {
 	head := c.ends.head.Load()
 	if pos-head >= c.size {
@@ -129,7 +129,7 @@ func (c *CQ) room(pos uint64) bool {
 	return true
 }
 
-// tell raises News if the CQ is armed for this completion.
+// If the CQ is armed for this completion, tell raises News.
 func (c *CQ) tell(event bool) {
 	switch c.ends.armed.Load() {
 	case notArmed:
@@ -152,7 +152,7 @@ func (c *CQ) Len() int {
 }
 
 // Poll moves completions into dst, oldest first, and returns their number. Only one
-// goroutine at a time may call Poll. Only pollers in this process may use Poll. It
+// goroutine at a time may call Poll. Only pollers in this process may use Poll. Poll
 // gives places back when it stores head, so that a post after Poll finds room.
 func (c *CQ) Poll(dst []Completion) int {
 	pos := c.ends.head.Load()

@@ -70,10 +70,10 @@ import (
 // store causes no notification. The poller replaces 0 by 1 with compare-and-exchange, so
 // that armed stays 2 if it is 2.
 //
-// The transport trusts none of this memory. The transport keeps its own positions and
-// compares the positions of the poster and the poller with them. It copies a slot before
-// it checks the contents. A ring with impossible positions is broken. The QP or CQ of a
-// broken ring fails. No other object is affected.
+// The transport trusts none of this memory. The transport keeps positions of its own, and compares
+// the positions of the poster and of the poller with its own. The transport copies a slot before it
+// checks the contents. A ring with impossible positions is broken. The QP or CQ of a broken ring
+// fails. No other object is affected.
 //
 // The transport must be able to access the memory at any time, because an access beyond
 // the end of a truncated file ends the process with SIGBUS. Memory that another process
@@ -129,7 +129,7 @@ type recvSlot struct {
 	_        [7]byte
 }
 
-// cell is a cell of a completion ring.
+// cell is the layout of one completion in a completion ring.
 type cell struct {
 	seq atomic.Uint64
 	c   Completion
@@ -161,7 +161,7 @@ func RecvRingLen(depth, elements int) int { return slotsAt + roundUp(depth)*recv
 // depth completions.
 func CQRingLen(depth int) int { return slotsAt + cqSize(depth)*cellLen }
 
-// cqSize returns how many completions a CQ holds. Programs can see this number. It is at
+// cqSize returns how many completions a CQ holds. Programs can see this number. cqSize returns at
 // least 2, as in all earlier versions.
 func cqSize(depth int) int { return max(2, roundUp(depth)) }
 
@@ -174,10 +174,9 @@ type Ring struct {
 	inline   int
 }
 
-// NewSendRing lays memory out for a send queue. The memory must be aligned to 64 octets
-// and have exactly SendRingLen octets. It must stay mapped as long as the queue is used.
-// A file that other processes map too must have the seal F_SEAL_SHRINK. NewSendRing
-// clears the memory.
+// NewSendRing lays memory out for a send queue. The memory must be aligned to 64 octets and have
+// exactly SendRingLen octets. The memory must stay mapped as long as the queue is used. A file that
+// other processes map too must have the seal F_SEAL_SHRINK. NewSendRing clears the memory.
 func NewSendRing(memory []byte, depth, elements, inline int) (*Ring, error) {
 	return newRing(memory, "send", sendSlotOf(elements, inline), depth, elements, inline)
 }

@@ -37,9 +37,9 @@ type Record struct {
 func (r *Record) Silent(status Status) bool { return status == Success && r.Flags&Signaled == 0 }
 
 // SendQueue is the ring of send work requests. One goroutine at a time posts. The
-// transport starts the requests in order at position next. It completes them in order at
-// position head. If the caller passes no memory, the first post allocates slots, records
-// and list before it moves tail.
+// transport starts the requests in order at position next. The transport completes the
+// requests in order at position head. If the caller passes no memory, the first post
+// allocates slots, records and list before it moves tail.
 type SendQueue struct {
 	ring    Ring
 	records []Record // one for each slot

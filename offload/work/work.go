@@ -73,10 +73,10 @@ type SendWR struct {
 	SGL    []SGE  // memory to send, in order; for a Read, the one element that receives
 	Inline []byte // data to send instead of SGL; not allowed for Reads
 
-	RemoteAddr uint64   // for a Write or Read: tagged offset at the peer
-	RKey       tpt.STag // for a Write or Read: STag of the peer's memory
+	RemoteAddr uint64   // tagged offset at the peer, for a Write or Read
+	RKey       tpt.STag // STag of the peer's memory, for a Write or Read
 
-	Invalidate tpt.STag // for a Send with Invalidate: STag of the peer to invalidate
+	Invalidate tpt.STag // STag that the peer must invalidate, for a Send with Invalidate
 }
 
 // RecvWR is a work request for the receive queue. The memory that SGL names
