@@ -31,17 +31,17 @@ func command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench [TABLE...]",
 		Short: "Measure stag beside the kernel's TCP and AF_XDP alone, on this machine",
-		Long: `Makes network namespaces and veth pairs of its own, and measures every case once
-in each round, in turn, so that whatever else the machine does meets all of them
-alike. Prints ratios, then medians, then the conditions. Needs root, but for the
-table micro alone.
+		Long: `The benchmark makes network namespaces and veth pairs. It measures every row once in
+each round, so that other programs of the machine disturb all rows equally. It prints
+ratios, medians and the conditions. All tables but micro need root.
 
-Tables: ` + strings.Join(measure.TableNames(), ", ") + `; all of them if none is named.
+Tables: ` + strings.Join(measure.TableNames(), ", ") + `. Without names the benchmark
+measures all of them.
 
-An interrupted run prints what the rounds that were over have found.
+After Ctrl-C the benchmark prints the figures of the rounds that had ended.
 
---plot draws charts: medians, and the lowest and highest round. With --from nothing
-is measured: what --json printed once is printed and drawn again. That needs no root.`,
+--plot draws charts of the medians, and of the lowest and highest round. --from prints
+and draws the figures of a file that --json wrote. It measures nothing and needs no root.`,
 		Example: `  go run ./test/bench
   go run ./test/bench goodput --mtu 1500 --rounds 9
   go run ./test/bench goodput --only "write offloaded;kernel TCP" --json
@@ -64,15 +64,15 @@ is measured: what --json printed once is printed and drawn again. That needs no 
 	})
 	f := cmd.Flags()
 	f.IntVar(&o.Rounds, "rounds", 5, "measure every row `N` times")
-	f.DurationVar(&o.Time, "time", 600*time.Millisecond, "measure each stream for so `LONG` in each round")
-	f.DurationVar(&o.Warm, "warm", 250*time.Millisecond, "let each stream run for so `LONG` before that")
-	f.IntSliceVar(&o.MTUs, "mtu", []int{1500, 3506, 9000}, "measure with these MTUs: `OCTETS`, with commas between")
-	f.StringVar(&o.Only, "only", "", "measure rows with one of these `WORDS` in their name, with semicolons between")
+	f.DurationVar(&o.Time, "time", 600*time.Millisecond, "measure each stream for `DURATION` in each round")
+	f.DurationVar(&o.Warm, "warm", 250*time.Millisecond, "let each stream run for `DURATION` before the measurement")
+	f.IntSliceVar(&o.MTUs, "mtu", []int{1500, 3506, 9000}, "measure with these MTUs: `OCTETS` separated by commas")
+	f.StringVar(&o.Only, "only", "", "measure the rows whose name contains one of `WORDS`, which are separated by semicolons")
 	f.BoolVar(&o.Full, "full", false, "measure every message size and number of connections, not a selection")
 	f.BoolVar(&o.json, "json", false, "print everything as JSON")
 	f.StringVar(&o.out, "out", "", "write the text to `FILE` too")
 	f.StringVar(&o.plot, "plot", "", "draw charts as SVG files in directory `DIR`")
-	f.StringVar(&o.from, "from", "", "measure nothing: take `FILE`, which --json has printed")
+	f.StringVar(&o.from, "from", "", "measure nothing: read `FILE`, which --json wrote")
 	f.StringVar(&o.profile, "cpuprofile", "", "write a processor profile of the whole run to `FILE`")
 	return cmd
 }
