@@ -73,7 +73,7 @@ func Unload(o UnloadOptions) (done []Unloaded, err error) {
 	if err := errors.Join(refusals...); err != nil && !o.Force {
 		return nil, err
 	}
-	done, err = unloadAll(ports, f, len(i.Ports) > len(ports))
+	done, err = unloadAll(ports, f, len(i.Ports))
 	if o.Port == "" && err == nil {
 		err = os.RemoveAll(o.Instance)
 	}
@@ -81,17 +81,19 @@ func Unload(o UnloadOptions) (done []Unloaded, err error) {
 	return done, err
 }
 
-// unloadAll unloads interfaces of an instance. If unloadAll fails for one interface, it
-// continues with the others. shared says that other interfaces of the instance stay
-// loaded and use the flow map.
-func unloadAll(ports []PinnedPort, f *finder, shared bool) (done []Unloaded, err error) {
+// unloadAll unloads interfaces of an instance that has n interfaces. If unloadAll fails
+// for one interface, it continues with the others. unloadAll removes pins last, because
+// only then is it known whether an interface stays loaded and uses the flow map.
+func unloadAll(ports []PinnedPort, f *finder, n int) (done []Unloaded, err error) {
 	for _, p := range ports {
 		u, failed := p.unload(f)
 		if failed == nil {
 			done = append(done, u)
-			failed = p.forget(shared)
 		}
 		err = errors.Join(err, failed)
+	}
+	for _, u := range done {
+		err = errors.Join(err, u.Port.forget(len(done) < n))
 	}
 	return done, err
 }

@@ -151,6 +151,45 @@ func TestUnloadRefusesForAll(t *testing.T) {
 	}
 }
 
+// TestUnloadOfAllFailsForOne checks an unload of all interfaces that fails for one of
+// them: the flow map stays, but the flows of the other interface are removed from it.
+func TestUnloadOfAllFailsForOne(t *testing.T) {
+	p := netns.Pair(t, pair.Config{})
+	unloadAfter(t)
+	o := startOther(t, p, pair.A, "stay")
+	a := mustLoad(t, p, loader.Options{Pin: instance})
+	b, err := loadB(t, p, loader.Options{Pin: instance})
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := filepath.Join(loader.RuntimeDir, "settings-"+filepath.Base(portDir(b.Link())))
+	if err := os.WriteFile(settings, []byte("not JSON"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(settings) })
+	ofA, ofB := key(t, "192.0.2.2:40000", "192.0.2.1:4420"), key(t, "192.0.2.2:40001", "192.0.2.1:4420")
+	for s, k := range map[*loader.Steering]bpf.FlowKey{a: ofA, b: ofB} {
+		if err := s.Insert(k, bpf.Flow{ID: 1, PID: uint32(o.Process.Pid)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.kill(t)
+	done, err := loader.Unload(loader.UnloadOptions{Instance: instance})
+	rig.Says(t, err, nil, settings)
+	if len(done) != 1 || done[0].Port.ProgID != a.ProgID() {
+		t.Errorf("unloaded: %+v", done)
+	}
+	lookups(t, ofA, false, b)
+	lookups(t, ofB, true, b)
+	if err := os.Remove(settings); err != nil {
+		t.Fatal(err)
+	}
+	if err := unload(); err != nil {
+		t.Fatal(err)
+	}
+	unpinned(t)
+}
+
 func TestUnloadOtherLayout(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	unloadAfter(t)
