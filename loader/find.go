@@ -140,7 +140,8 @@ func (f *finder) cookie(cookie uint64) (found *Namespace) {
 	return found
 }
 
-// steers reports whether stag's program is on l's port, pinned or private.
+// steers reports whether stag's program is on l's port, pinned or private. steers also
+// returns true if the program on the port cannot be identified.
 func (f *finder) steers(l Link) (on bool) {
 	space := f.cookie(l.Netns)
 	if space == nil {
@@ -153,8 +154,12 @@ func (f *finder) steers(l Link) (on bool) {
 		}
 		defer n.Close()
 		xdp, _, err := n.programOn(l.PortIndex)
-		on = err == nil && xdp.Attached && ProgramName(ebpf.ProgramID(xdp.ProgId)) == bpf.Program
-		return err
+		if err != nil || !xdp.Attached {
+			return err
+		}
+		name, err := ProgramName(ebpf.ProgramID(xdp.ProgId))
+		on = err != nil || name == bpf.Program
+		return nil
 	})
 	return on
 }

@@ -47,11 +47,14 @@ func (n *Net) hookFree(l Link) error {
 // identified. Opening a program by its number needs CAP_SYS_ADMIN. notOurs returns nil
 // if the program is stag's.
 func notOurs(l Link, id ebpf.ProgramID) error {
-	switch name := ProgramName(id); name {
-	case bpf.Program:
-		return nil
-	case "":
+	name, err := ProgramName(id)
+	switch {
+	case errors.Is(err, os.ErrPermission):
 		return fail(ErrForeignProgram, nil, "an XDP program is on %s, id %d, and this user may not see its owner: run as root", l.Port, id)
+	case err != nil:
+		return fail(ErrForeignProgram, err, "an XDP program is on %s, id %d, and its name cannot be read: %v: try again", l.Port, id, err)
+	case name == bpf.Program:
+		return nil
 	default:
 		return fail(ErrForeignProgram, nil, "another XDP program is on %s, id %d%s: detach it first (ip link set %s xdp off, or end the process that holds its link: bpftool link)",
 			l.Port, id, called(name), l.Port)
@@ -92,17 +95,17 @@ func (n *Net) attachedMode(l Link) (Mode, error) {
 	return Native, err
 }
 
-// ProgramName returns the name of a program in the kernel, or "" if the name cannot be
-// read. Reading it needs CAP_SYS_ADMIN.
-func ProgramName(id ebpf.ProgramID) string {
+// ProgramName returns the name of a program in the kernel. A program may have no name:
+// ProgramName then returns "". The error is os.ErrPermission without CAP_SYS_ADMIN.
+func ProgramName(id ebpf.ProgramID) (string, error) {
 	prog, err := ebpf.NewProgramFromID(id)
 	if err != nil {
-		return ""
+		return "", err
 	}
 	defer prog.Close()
 	info, err := prog.Info()
 	if err != nil {
-		return ""
+		return "", err
 	}
-	return info.Name
+	return info.Name, nil
 }

@@ -307,11 +307,11 @@ func TestNoPermission(t *testing.T) {
 	}
 }
 
-// foreign attaches a program to side A that is not stag's.
-func foreign(t *testing.T, p *pair.Pair) {
+// foreign attaches a program with this name to side A. It is not stag's.
+func foreign(t *testing.T, p *pair.Pair, name string) {
 	t.Helper()
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: "somebody", Type: ebpf.XDP, License: "GPL",
+		Name: name, Type: ebpf.XDP, License: "GPL",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()},
 	})
 	if err != nil {
@@ -330,9 +330,18 @@ func foreign(t *testing.T, p *pair.Pair) {
 func TestForeignProgram(t *testing.T) {
 	need.XDP(t)
 	p := netns.Pair(t, pair.Config{})
-	foreign(t, p)
+	foreign(t, p, "somebody")
 	_, err := load(p, loader.Options{})
 	rig.Says(t, err, loader.ErrForeignProgram, `"somebody"`, "id ", p.Ends[pair.A].Name)
+}
+
+// A program without a name is another program. Root is not told to run as root.
+func TestForeignProgramWithoutName(t *testing.T) {
+	need.XDP(t)
+	p := netns.Pair(t, pair.Config{})
+	foreign(t, p, "")
+	_, err := load(p, loader.Options{})
+	rig.Says(t, err, loader.ErrForeignProgram, "another XDP program", "id ", p.Ends[pair.A].Name)
 }
 
 func TestSecondLoad(t *testing.T) {

@@ -63,6 +63,11 @@ func helper(what, name string) {
 		if err = inMounts("bpf", "/sys/fs/bpf"); err == nil {
 			_, err = loader.Sweep()
 		}
+	case "sweep with another BPF file system, without CAP_SYS_ADMIN":
+		if err = inMounts("bpf", "/sys/fs/bpf"); err == nil {
+			dropCapabilities(unix.CAP_SYS_ADMIN)
+			_, err = loader.Sweep()
+		}
 	case "adopt in a container":
 		if err = unix.Mount("tmpfs", "/run", "tmpfs", 0, ""); err != nil {
 			break
@@ -98,11 +103,11 @@ func helper(what, name string) {
 			return err
 		})
 		if err == nil {
-			dropCapabilities()
+			dropCapabilities(forLoading...)
 			err = there.Do(func() error { return nil })
 		}
 	case "load without capabilities":
-		dropCapabilities()
+		dropCapabilities(forLoading...)
 		_, err = loader.Load(loader.Options{Link: name})
 	}
 	if err != nil {
@@ -154,14 +159,17 @@ func inMounts(kind, at string) error {
 	return errors.Join(unix.Unshare(unix.CLONE_NEWNS|unix.CLONE_FS), unix.Mount(kind, at, kind, 0, ""))
 }
 
-// dropCapabilities removes the capabilities for loading from every thread. It must be
-// called first, while all other threads only wait.
-func dropCapabilities() {
+// forLoading are the capabilities that a load needs.
+var forLoading = []int{unix.CAP_BPF, unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN}
+
+// dropCapabilities removes capabilities from the calling thread, and locks the goroutine
+// to that thread.
+func dropCapabilities(which ...int) {
 	runtime.LockOSThread() // capabilities belong to a thread
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	err := unix.Capget(&header, &data[0])
-	for _, bit := range []int{unix.CAP_BPF, unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN} {
+	for _, bit := range which {
 		data[bit/32].Effective &^= 1 << (bit % 32)
 	}
 	if err == nil {

@@ -227,7 +227,7 @@ func TestTuneOfFailedLoad(t *testing.T) {
 	need.XDP(t)
 	unloadAfter(t)
 	setGRO(t, p, true)
-	foreign(t, p)
+	foreign(t, p, "somebody")
 	_, err := load(p, loader.Options{Pin: instance, Generic: true, Tune: loader.TuneThroughput})
 	rig.Says(t, err, loader.ErrForeignProgram)
 	if got := gro(t, p); got != "on" {
@@ -388,6 +388,9 @@ func TestSweepBlind(t *testing.T) {
 		t.Errorf("said %q", o.said)
 	}
 	if o := startOther(t, p, pair.A, "sweep with another BPF file system"); o.said != "ready" {
+		t.Errorf("said %q", o.said)
+	}
+	if o := startOther(t, p, pair.A, "sweep with another BPF file system, without CAP_SYS_ADMIN"); o.said != "ready" {
 		t.Errorf("said %q", o.said)
 	}
 	if got := gro(t, p); got != "off" || len(settingsFiles(t)) != 1 {

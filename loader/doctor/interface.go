@@ -126,17 +126,14 @@ func (v *view) probeHook(l loader.Link) (p Probe, xdp netlink.LinkXdp) {
 	if !xdp.Attached {
 		return ok(name, "free"), xdp
 	}
-	program := loader.ProgramName(ebpf.ProgramID(xdp.ProgId))
-	if program == "" {
-		// The name of the program is empty or cannot be read. The claims can still be
-		// read.
+	program, err := loader.ProgramName(ebpf.ProgramID(xdp.ProgId))
+	if err != nil {
+		// The claims can still be read.
 		if owner, found := claimed(l); found {
 			return inUse(name, owner, "stag's, by the claims on %s: program id %d", l.Port, xdp.ProgId), xdp
 		}
-		if err := readable(xdp.ProgId); err != nil {
-			return unknown(name, "run as root to see whether it is stag's",
-				"a program is on it, id %d, and whose cannot be told: %v", xdp.ProgId, err).wants(capSysAdmin), xdp
-		}
+		return unknown(name, "run as root to see whether it is stag's",
+			"a program is on it, id %d, and whose cannot be told: %v", xdp.ProgId, err).wants(capSysAdmin), xdp
 	}
 	if program != bpf.Program {
 		return bad(name, fmt.Sprintf("ip link set %s xdp off, or end the process that holds its link: bpftool link", l.Port),
@@ -146,15 +143,6 @@ func (v *view) probeHook(l loader.Link) (p Probe, xdp netlink.LinkXdp) {
 		return inUse(name, owner, "stag is on it, program id %d", xdp.ProgId), xdp
 	}
 	return ok(name, "stag is on it, program id %d", xdp.ProgId), xdp
-}
-
-// readable returns the reason why a program cannot be read, or nil.
-func readable(id uint32) error {
-	prog, err := ebpf.NewProgramFromID(ebpf.ProgramID(id))
-	if err != nil {
-		return err
-	}
-	return prog.Close()
 }
 
 // inUse returns the row for an interface that another process uses.
