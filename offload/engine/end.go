@@ -72,25 +72,28 @@ func (e *Engine) oldestTimeWait() (oldest *flow) {
 	return oldest
 }
 
-// ShortenTimeWait ends the flow in TIME-WAIT that has the shortest time left.
-// ShortenTimeWait reports whether there was one. The flow's id is free again when Ended
-// has been called with Gone, and the caller of Reserve has then freed the id.
+// ShortenTimeWait ends the flow in TIME-WAIT that has the shortest time left, and
+// returns the flow's id. found is false if there was no such flow. The id is free again
+// when Ended has been called with Gone, and the caller of Reserve has then freed the id.
 //
 // ShortenTimeWait departs from RFC 9293 §3.6.1, as Linux does beyond
 // tcp_max_tw_buckets. Callers use ShortenTimeWait when there is no room for another
 // flow. Otherwise a peer that makes its connections end, for example with a wrong STag,
 // could use up all flows.
-func (e *Engine) ShortenTimeWait(ctx context.Context) (found bool, err error) {
+func (e *Engine) ShortenTimeWait(ctx context.Context) (id FlowID, found bool, err error) {
 	err = e.call(ctx, func() {
 		oldest := e.oldestTimeWait()
 		if found = oldest != nil; !found {
 			return
 		}
-		oldest.lingers = false
+		id, oldest.lingers = oldest.id, false
 		e.ends = append(e.ends, End{ID: oldest.id, Gone: true})
 		e.forget(oldest)
 	})
-	return found && err == nil, err
+	if err != nil {
+		return 0, false, err // id and found are not valid: the engine may still write to them
+	}
+	return id, found, nil
 }
 
 // forget removes a flow from every table of this engine. forget reports whether the

@@ -24,7 +24,7 @@ func lingering(w *world.World, side int) (n int) {
 func shorten(t *testing.T, w *world.World, side int) (found bool) {
 	t.Helper()
 	err := w.Do(side, func(ctx context.Context) (err error) {
-		found, err = w.Engines[side].ShortenTimeWait(ctx)
+		_, found, err = w.Engines[side].ShortenTimeWait(ctx)
 		return err
 	})
 	if err != nil {

@@ -100,7 +100,7 @@ func (n *NIC) clearAway(f *Flow) {
 	n.drop(f) // comes last, so that a caller that no longer sees the flow finds room for another
 }
 
-// tryAgain is how long waitForRoom waits for a token in freed.
+// tryAgain is how long makesRoom waits for a token in freed before it looks whether the flow is there.
 const tryAgain = 5 * time.Millisecond
 
 // reserve takes a flow id. If no id is free, it ends flows in TIME-WAIT, the oldest first. If all flows are open,
@@ -108,10 +108,9 @@ const tryAgain = 5 * time.Millisecond
 func (n *NIC) reserve(ctx context.Context, key bpf.FlowKey) (engine.FlowID, error) {
 	for {
 		id, err := n.newID(key)
-		if !errors.Is(err, engine.ErrFlowsFull) || !shortenTimeWait(ctx, n) {
+		if !errors.Is(err, engine.ErrFlowsFull) || !n.makesRoom(ctx, n) {
 			return id, err
 		}
-		n.waitForRoom()
 	}
 }
 
@@ -121,19 +120,24 @@ func (n *NIC) reserve(ctx context.Context, key bpf.FlowKey) (engine.FlowID, erro
 func (n *NIC) enter(ctx context.Context, key bpf.FlowKey, f bpf.Flow) error {
 	for {
 		err := n.insert(key, f)
-		if !errors.Is(err, loader.ErrFlowsFull) || !shortenTimeWait(ctx, n.set.nics...) {
+		if !errors.Is(err, loader.ErrFlowsFull) || !n.makesRoom(ctx, n.set.nics...) {
 			return err
 		}
-		n.waitForRoom()
 	}
 }
 
-// waitForRoom waits until a flow in TIME-WAIT may have made room.
-func (n *NIC) waitForRoom() {
-	select {
-	case <-n.freed: // the token may be for another id, and another take-over may use that id
-	case <-time.After(tryAgain):
+// makesRoom ends the flow in TIME-WAIT with the shortest time left, of all engines of the interfaces. It returns when
+// the flow has been removed, or when n is closed. makesRoom reports whether there was such a flow.
+func (n *NIC) makesRoom(ctx context.Context, nics ...*NIC) bool {
+	of, id, found := shortenTimeWait(ctx, nics...)
+	for found && of.flow(id) != nil && n.life.Err() == nil {
+		select {
+		case <-of.freed: // the token may be for another flow, or may be taken by another take-over
+		case <-time.After(tryAgain):
+		case <-n.life.Done():
+		}
 	}
+	return found
 }
 
 // newID takes a flow id, if the interface may have one more.
@@ -150,23 +154,23 @@ func (n *NIC) newID(key bpf.FlowKey) (engine.FlowID, error) {
 	return id, err
 }
 
-// shortenTimeWait ends the flow in TIME-WAIT with the shortest time left, of all engines of the interfaces.
-// shortenTimeWait reports whether there was one.
-func shortenTimeWait(ctx context.Context, nics ...*NIC) bool {
+// shortenTimeWait ends the flow in TIME-WAIT with the shortest time left, of all engines of the interfaces. It returns
+// the interface and the id of the flow. found is false if there was no such flow.
+func shortenTimeWait(ctx context.Context, nics ...*NIC) (of *NIC, id engine.FlowID, found bool) {
 	var oldest *engine.Engine
 	first := clock.Never
 	for _, n := range nics {
 		for _, e := range n.engines {
 			if at, _ := e.OldestTimeWait(ctx); at != clock.Never && (oldest == nil || at.Before(first)) { // a stopped engine has no flow in TIME-WAIT
-				oldest, first = e, at
+				of, oldest, first = n, e, at
 			}
 		}
 	}
 	if oldest == nil {
-		return false
+		return nil, 0, false
 	}
-	found, _ := oldest.ShortenTimeWait(ctx)
-	return found
+	id, found, _ = oldest.ShortenTimeWait(ctx)
+	return of, id, found
 }
 
 // add registers an installed flow, unless the NIC has been closed.

@@ -83,6 +83,23 @@ func TestTimeWaitMakesRoomInTheProgram(t *testing.T) {
 	r.Must(first.Close())
 }
 
+// TestTimeWaitMakesRoomForOne checks that a take-over ends one flow in TIME-WAIT when there is no room, and no more. A
+// flow that ended earlier must not make the take-over look for room too early.
+func TestTimeWaitMakesRoomForOne(t *testing.T) {
+	const room = 4
+	r := newRig(t, setup{nic: nic.Config{MaxFlows: room}})
+	our, _ := r.connect(way{})
+	r.Must(r.take(our, octets.NewEcho()).Abort(r.Ctx()))
+	r.Eventually("the first flow is gone", func() bool { return len(r.nic.Flows()) == 0 })
+	r.closeFirst(way{}, room, 0)
+	for i := range 20 {
+		r.closeFirst(way{}, 1, 0)
+		if n := len(r.nic.Flows()); n != room {
+			t.Errorf("take-over %d: the interface has %d flows, want %d", i, n, room)
+		}
+	}
+}
+
 // closeFirst takes n connections over, one after the other, and closes each before the peer does.
 func (r *rig) closeFirst(w way, n, ballast int) {
 	r.Helper()
