@@ -69,9 +69,16 @@ func TestBellRungDuringForward(t *testing.T) {
 	}
 	index := int(id.Index())
 	var begun, rung atomic.Uint64
-	go func() {
+	var stop atomic.Bool
+	var helper sync.WaitGroup
+	defer helper.Wait()
+	defer stop.Store(true) // ends the helper if a round fails
+	helper.Go(func() {
 		for round := range uint64(rounds) {
 			for begun.Load() != round+1 {
+				if stop.Load() {
+					return
+				}
 				runtime.Gosched()
 			}
 			for range round % 64 { // at another moment in each round
@@ -80,7 +87,7 @@ func TestBellRungDuringForward(t *testing.T) {
 			from.doorbells.ring(index)
 			rung.Store(round + 1)
 		}
-	}()
+	})
 	for round := range uint64(rounds) {
 		if err := from.startToPark(id, bpf.FlowKey{}, nil); err != nil {
 			t.Fatal(err)

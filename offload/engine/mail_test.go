@@ -183,15 +183,22 @@ func TestMailWhileAnEngineEnds(t *testing.T) {
 	engines, _ := joined(t, 2, 128)
 	giver, ends := engines[0], engines[1]
 	var began, over atomic.Uint64
-	go func() {
+	var stop atomic.Bool
+	var helper sync.WaitGroup
+	defer helper.Wait()
+	defer stop.Store(true) // ends the helper if a round fails
+	helper.Go(func() {
 		for round := range uint64(rounds) {
 			for began.Load() != round+1 {
+				if stop.Load() {
+					return
+				}
 				runtime.Gosched()
 			}
 			ends.endAll(nil)
 			over.Store(round + 1)
 		}
-	}()
+	})
 	for round := range uint64(rounds) {
 		ends.ended.Store(false)
 		began.Store(round + 1)

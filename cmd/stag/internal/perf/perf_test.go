@@ -207,11 +207,16 @@ func TestFirstFailure(t *testing.T) {
 		rig.Must(t, err)
 		s.lanes = append(s.lanes, &lane{run: s, index: i, qp: ep.QP})
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // ends the lanes if the runner does not
+	defer cancel()
 	second := make(chan struct{})
 	var once sync.Once
 	first := staged{func() string {
 		if s.aborted.Load() { // too late: let the other lane report before this one
-			<-second
+			select {
+			case <-second:
+			case <-ctx.Done():
+			}
 			time.Sleep(10 * time.Millisecond)
 		}
 		return "the cause"
@@ -220,7 +225,7 @@ func TestFirstFailure(t *testing.T) {
 		if l.index == 0 {
 			return first
 		}
-		for !s.aborted.Load() {
+		for !s.aborted.Load() && ctx.Err() == nil {
 			time.Sleep(time.Millisecond)
 		}
 		return staged{func() string { once.Do(func() { close(second) }); return "aborted" }}
