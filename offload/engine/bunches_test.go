@@ -39,9 +39,11 @@ func TestTurns(t *testing.T) {
 		name  string
 		flows int
 		link  simnic.Config
+		start time.Duration // time for the slow starts
+		time  time.Duration // time of the measurement
 	}{
-		{"a slow link", 40, simnic.Config{Rate: 1e9, Latency: 20 * time.Microsecond, Frames: 4096, TxRing: 256}},
-		{"more flows than frames for each", 200, simnic.Config{Rate: 1e10, Latency: 20 * time.Microsecond, Frames: 1024, TxRing: 128}},
+		{"a slow link", 40, simnic.Config{Rate: 1e9, Latency: 20 * time.Microsecond, Frames: 4096, TxRing: 256}, 100 * time.Millisecond, 200 * time.Millisecond},
+		{"more flows than frames for each", 200, simnic.Config{Rate: 1e10, Latency: 20 * time.Microsecond, Frames: 1024, TxRing: 128}, 50 * time.Millisecond, 100 * time.Millisecond},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.link.Check = true
@@ -66,10 +68,10 @@ func TestTurns(t *testing.T) {
 				}
 				return all, sum
 			}
-			w.Pass(200 * time.Millisecond) // slow starts
+			w.Pass(c.start)
 			before, sum := received()
 			h.changes = 0
-			w.Pass(400 * time.Millisecond)
+			w.Pass(c.time)
 			after, more := received()
 			for i := range after {
 				after[i] -= before[i]
