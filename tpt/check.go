@@ -26,8 +26,8 @@ type Memo struct {
 	stag  STag
 	entry *entry // nil if the cache is empty
 
-	// These are copies of the entry's fields. They belong together: the entry had all of
-	// them while its state word was state.
+	// These are copies of the entry's fields. All of them were read while the entry's
+	// state word had the value of the field state.
 	state  word
 	start  uint64
 	length uint64

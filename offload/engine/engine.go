@@ -34,8 +34,8 @@ type Config struct {
 	// Accepted and refused segments of this kind are both counted.
 	AcceptPartial bool
 
-	// Unsummed is the error that ends a connection whose peer sends only segments with
-	// such a partial checksum, if AcceptPartial is not set. nil means
+	// Unsummed is the error that ends a connection whose peer sends only segments that
+	// need AcceptPartial, if AcceptPartial is not set. nil means
 	// stream.ErrUnsummed.
 	Unsummed error
 

@@ -42,7 +42,7 @@ func (e *Engine) turn(now clock.Instant, keeper bool) (next clock.Instant, ok bo
 	}
 	now = max(now, e.now) // another goroutine may have stepped since the caller read the clock
 	e.now = now
-	e.reader.Enter() // before commands, because commands call upper layers too
+	e.reader.Enter() // must come before commands, because commands call upper layers too
 	e.cmds.runAll()
 	next = e.Step(now)
 	if e.worked && keeper {

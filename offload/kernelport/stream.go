@@ -1,6 +1,6 @@
 package kernelport
 
-// The methods of stream.Stream. The ULP calls them within a step.
+// This file has the methods of stream.Stream. The ULP calls them within a step.
 
 // Views implements stream.Stream.
 func (c *Conn) Views(dst [][]byte) int {

@@ -26,7 +26,7 @@ func (c *Conn) Visit(now clock.Instant) {
 			return
 		}
 		before := c.standing()
-		c.readable = c.readable || turn == 0 // before the first turn no poll has looked at the socket
+		c.readable = c.readable || turn == 0 // no poll looks at the socket before the first turn
 		c.writable = c.writable || c.tx.used() > 0
 		c.pace(now)
 		more := c.drained

@@ -39,7 +39,7 @@ func (c *Conn) wait(now clock.Instant, sleep time.Duration) error {
 func (c *Conn) prepare(now clock.Instant, sleep time.Duration) {
 	c.stepping.Lock()
 	defer c.stepping.Unlock()
-	c.asleep.Store(true) // before another step can make the deadline earlier
+	c.asleep.Store(true) // must be set before another step can make the deadline earlier
 	c.alarm, c.wanted = c.ulp.Deadline(), c.events()
 	c.pollFDs[0] = unix.PollFd{Fd: int32(c.fd), Events: c.wanted}
 	c.pollFDs[1] = unix.PollFd{Fd: int32(c.eventFD), Events: unix.POLLIN}

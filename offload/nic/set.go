@@ -146,7 +146,7 @@ type flowMap struct {
 }
 
 // findMaps finds the maps of flows. findMaps reserves slots for all lanes in each map.
-// Slots that get no socket become free again when last is closed.
+// If a slot gets no socket, it becomes free again when last, the last NIC of s, is closed.
 func (s *set) findMaps(last *NIC) (err error) {
 	for _, n := range s.nics {
 		if m := s.mapOf(n); m != nil {

@@ -85,7 +85,7 @@ func Control(name string) func(Start) Congestion {
 }
 
 // follow returns the congestion control for a connection that the kernel has run under name. For a name that stag
-// does not have, it returns CUBIC: the kernel uses such congestion controls on paths that NewReno cannot fill.
+// does not have, it returns CUBIC. The kernel's other congestion controls are for paths that NewReno cannot fill.
 func follow(name string) func(Start) Congestion {
 	if name == "" {
 		return NewReno
@@ -130,6 +130,6 @@ func decayed(cwnd, mss uint32, periods int) uint32 {
 	return max(cwnd>>min(periods, 31), min(cwnd, InitialWindow(mss)))
 }
 
-// remembered returns the slow-start threshold after an idle time. The threshold is at least three quarters of cwnd,
-// so that slow start leads back to such a window (RFC 2861 §3.1).
+// remembered returns the slow-start threshold after an idle time. The threshold is at least three quarters of cwnd.
+// Slow start then brings the window back to three quarters of its size (RFC 2861 §3.1).
 func remembered(ssthresh, cwnd uint32) uint32 { return max(ssthresh, cwnd-cwnd/4) }

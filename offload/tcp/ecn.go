@@ -12,7 +12,7 @@ import (
 type ecn struct {
 	on bool // ECN was negotiated; otherwise the fields below never change
 
-	echo bool // receiver: a mark was seen, and no CWR since then
+	echo bool // receiver: no CWR has arrived since the last mark
 
 	told  bool    // sender: the ACK that is being processed has ECE
 	cwr   bool    // sender: the next new data must carry CWR

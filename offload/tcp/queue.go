@@ -57,7 +57,7 @@ type queue struct {
 	count uint32
 	sent  uint32
 
-	// Sums of octets over the sent entries.
+	// These fields are sums over the sent entries.
 	flight  uint32 // octets of all sent entries
 	sacked  uint32 // octets that are SACKed
 	missing uint32 // octets that count as lost

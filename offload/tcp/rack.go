@@ -20,7 +20,7 @@ type rack struct {
 	rtt    time.Duration // round trip of the segment that arrived last (RACK.rtt); 0: none yet
 	least  minimum       // shortest recent round trip
 
-	// The reordering window (§6.2 step 4).
+	// These fields are about the reordering window (RFC 8985 §6.2 step 4).
 	reordered bool    // the path reorders (RACK.reordering_seen)
 	quarters  uint8   // size of the window in quarters of the least round trip (RACK.reo_wnd_mult)
 	persist   uint8   // number of recoveries until quarters is 1 again

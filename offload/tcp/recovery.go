@@ -19,8 +19,8 @@ const (
 	repair      // after a timeout, until recoverAt is acknowledged
 )
 
-// dupThresh is how many duplicate ACKs make a segment lost (RFC 5681 §3.2). If the path does not reorder, as many
-// SACKed segments make a segment lost (RFC 8985 §6.2).
+// dupThresh is how many duplicate ACKs make a segment lost (RFC 5681 §3.2). dupThresh is also how many
+// SACKed segments make a segment lost on a path that does not reorder (RFC 8985 §6.2).
 const dupThresh = 3
 
 // pipe returns an estimate of how many octets are in the network (RFC 6675 §4). Without SACK, each duplicate ACK

@@ -29,8 +29,8 @@ const (
 	firstRing = 8
 	// growth is the factor from one ring size to the next.
 	growth = 8
-	// keptBits is the logarithm of the longest ring that is kept. A connection over the longest path has a ring of
-	// that length. Longer rings are only for long queues that the kernel had.
+	// keptBits is the logarithm of the longest ring that is kept. A connection over the longest path needs a ring
+	// of this length. Only a connection that had longer queues in the kernel needs a longer ring.
 	keptBits = 15
 )
 

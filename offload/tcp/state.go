@@ -35,7 +35,7 @@ const (
 	evFinAcked              // the peer has acknowledged the FIN of this end
 	evPeerFin               // the peer's FIN is next in order
 	evExpire                // 2 MSL have passed in TIME-WAIT
-	evReset                 // an RST was received or sent, a timeout, or a local close
+	evReset                 // the connection ends at once: an RST was received or sent, a timer expired, or the application closed it
 
 	events
 )

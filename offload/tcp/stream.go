@@ -163,8 +163,8 @@ func (c *Conn) Close() {
 
 // Done reports whether the connection has ended. finished is true without an error if both directions are closed and
 // all octets are consumed. Otherwise err gives the reason. An upper layer that does not want the remaining octets
-// consumes them unread, or calls Abort. The work that remains in TIME-WAIT is in the record of TimeWait. When
-// TimeWait has returned the record, the caller can close the Conn.
+// consumes them unread, or calls Abort. In TIME-WAIT the caller
+// can get a small record by calling TimeWait, and then close the Conn. The record does the remaining work.
 func (c *Conn) Done() (finished bool, err error) {
 	switch {
 	case c.rst: // the RST has not been sent yet

@@ -36,8 +36,8 @@ type slack struct {
 }
 
 const (
-	// firstSlack is for an unknown path. firstSlack is at least the time for which Linux delays an ACK. 10 ms were
-	// too few on a machine with two processors, four times as many busy threads and no loss.
+	// firstSlack is the slack on an unknown path. It is at least the time for which Linux delays an ACK. With 10 ms,
+	// probes were sent without a loss on a machine with two processors and eight busy threads.
 	firstSlack = 40 * time.Millisecond
 
 	leastSlack = 2 * time.Millisecond

@@ -50,7 +50,7 @@ func (b *inbox) unburden(r *Rings) {
 }
 
 // inFrames returns the first run that lies in a frame or has been moved out of one. octets is the number of octets
-// in that run and those after it.
+// in the first such run and in all later runs.
 func (b *inbox) inFrames() (first uint32, octets int) {
 	for first < b.count && !b.at(first).framed() && !b.at(first).spilt {
 		first++

@@ -6,7 +6,7 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// DDPVersion is the only version of DDP in RFC 5041. Version 0 was RDMAC's.
+// DDPVersion is the only version of DDP in RFC 5041. Version 0 is that of the RDMA Consortium.
 const DDPVersion = 1
 
 // A tagged DDP header (RFC 5041 §4.2), offsets from the start of the ULPDU:

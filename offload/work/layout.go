@@ -105,7 +105,7 @@ type queueEnds struct {
 	shape
 }
 
-// cqEnds are the first lines of a completion ring.
+// cqEnds are the first cache lines of a completion ring.
 type cqEnds struct {
 	head    atomic.Uint64
 	armed   atomic.Uint32

@@ -1,5 +1,5 @@
 // Package rawpeer is one end of an iWARP connection over a plain kernel socket. It
-// sends right or wrong octets as a test asks, and returns the received octets
+// sends the octets that a test asks for, correct or malformed, and returns the received octets
 // unchanged.
 //
 //	frame.go      MPA Requests and Replies

@@ -25,7 +25,7 @@ const (
 	RTRRead    = 0x4000 // flag in the word with ORD
 )
 
-// Frame is an MPA Request or Reply, right or wrong.
+// Frame is an MPA Request or Reply. It may be malformed.
 type Frame struct {
 	Key      string
 	Flags    uint8
@@ -43,7 +43,7 @@ func Request(flags, revision uint8, private ...byte) Frame {
 	return Frame{Key: RequestKey, Flags: flags, Revision: revision, Claim: len(private), Private: private}
 }
 
-// Reply returns a correct Reply, as Request does.
+// Reply returns a correct Reply. The arguments are the same as for Request.
 func Reply(flags, revision uint8, private ...byte) Frame {
 	f := Request(flags, revision, private...)
 	f.Key = ReplyKey

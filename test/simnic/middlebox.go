@@ -14,7 +14,7 @@ import (
 // middlebox splits and merges data segments in flight, as segmentation and receive
 // offloads do, and computes the new checksums. It holds at most one segment.
 type middlebox struct {
-	held  []byte // octets of the held segment, or empty; has the capacity of the longest arrival
+	held  []byte // octets of the held segment, or empty; its capacity is the length of the longest segment that can arrive
 	fate  fate   // fate of the last segment in held
 	until clock.Instant
 	cut   [2][]byte // the halves of a split segment

@@ -99,8 +99,8 @@ func (s *sender) chunk(at, n int) error {
 	return err
 }
 
-// free waits until the memory of the oldest outstanding chunk can be used again. At this
-// end that is when the chunk has been sent, and at the receiver when its message arrives.
+// free waits until the oldest outstanding chunk has been sent and the receiver has sent
+// freeMsg. Then both ends can use the memory of the chunk again.
 func (s *sender) free(ctx context.Context) error {
 	if _, err := s.ep.Sent(ctx); err != nil {
 		return err

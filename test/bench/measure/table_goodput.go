@@ -64,7 +64,7 @@ const kernelTCP = "kernel TCP"
 // These are the figures of streams.
 const (
 	Gbps     Figure = "gbps"            // payload that the receiver counted, 10^9 bits per second
-	PerCore  Figure = "gbit_per_core_s" // payload, 10^9 bits per second of processor time of both ends together
+	PerCore  Figure = "gbit_per_core_s" // payload in 10^9 bits, divided by the seconds of processor time that both ends took together
 	CPUPerGB Figure = "cpu_s_per_gb"    // seconds of processor time per 10^9 octets of payload
 	Busy     Figure = "busy_cores"      // number of cores that were not idle, for any reason
 	Resent   Figure = "resent_per_10k"  // retransmitted segments per 10,000

@@ -19,7 +19,7 @@ type Options struct {
 	MTU        int    // MTU of the veth pair in octets; 0 means 1500
 	V6         bool
 	Generic    bool // attach the XDP program in generic mode
-	KernelPort bool // use the kernel's TCP on loopback, even with the rights for namespaces
+	KernelPort bool // use the kernel's TCP on loopback, even if the user may make namespaces
 
 	Out      io.Writer    // receives explanations during the run; nil: no explanations
 	Progress io.Writer    // receives a progress bar if it is a terminal, else lines; nil: no progress

@@ -85,8 +85,8 @@ func (f *file) add(s *source, p packet) error {
 	return nil
 }
 
-// addHandshake writes the packets that stand for the MPA handshake. type blocks writes
-// them together with p or not at all.
+// addHandshake writes the packets that stand for the MPA handshake. Both packets and
+// p are in the output, or none of the three is: see blocks.
 func (f *file) addHandshake(s *source, p packet, st report.Stream, frames [2][]byte) error {
 	p.missed = 0
 	for i, what := range []string{"Request", "Reply"} {

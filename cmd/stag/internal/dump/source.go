@@ -79,7 +79,7 @@ func find(ctx context.Context, o Options) (sources []*source, err error) {
 			return e.PID == from.PID && e.UID == from.UID && e.Adapter == from.Adapter
 		})
 		if from.Instance != "" || at < 0 {
-			continue // pinned objects, or an engine that has just started
+			continue // the source is pinned objects, or an engine that has just started
 		}
 		found, err := begin(ctx, list[at], from.Engine, o, &why)
 		sources = append(sources, found...)

@@ -66,7 +66,7 @@ type Failure struct {
 
 // Asking selects the engines to ask, and the parts of their reports.
 type Asking struct {
-	PID      int          // ask only engines of this process; 0: ask all engines, and read the pinned objects
+	PID      int          // ask only engines of the process with this pid; 0: ask all engines, and read the pinned objects
 	AllUsers bool         // also ask engines of other users
 	Parts    report.Parts // parts of the report to ask for; 0: all parts
 	Log      *slog.Logger // logs the engines that were asked, and why pinned objects cannot be read; nil: no log

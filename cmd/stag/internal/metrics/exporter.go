@@ -132,7 +132,7 @@ func (x *Exporter) answered(s sheet, a answer, program string) {
 	}
 	switch {
 	case errors.Is(a.err, control.ErrGone):
-		return // the series of an engine that is gone end
+		return // an engine that has ended gets no more samples, so its series end
 	case a.err == nil:
 		program = a.engine.Program
 	case program == "":

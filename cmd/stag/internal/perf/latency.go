@@ -14,7 +14,7 @@ const slowest = 100 * time.Second
 // samples are the latencies of a round.
 type samples struct {
 	*hdrhistogram.Histogram
-	early *hdrhistogram.Histogram // latencies within the first margin
+	early *hdrhistogram.Histogram // latencies that do not count, because they were measured in a margin (Options.Margin)
 	all   []time.Duration         // all latencies in their order, with Unsorted
 }
 

@@ -124,7 +124,7 @@ func (n *notes) repay() error {
 	return n.tell(note{kind: credit, round: n.round, count: n.l.received})
 }
 
-// turns runs the client's call or the server's answer.
+// turns runs call at the client, and answer at the server.
 func (n *notes) turns(ctx context.Context, times *samples, m *meter) error {
 	if n.l.run.serves() {
 		return n.answer(ctx, times, m)

@@ -17,13 +17,13 @@ type page struct {
 	rows        []row
 }
 
-// row is a line in columns, and lines below it.
+// row holds the cells of one row of a table, and the lines that are printed below the row.
 type row struct {
 	cells []string
 	below []string
 }
 
-// row adds a line in columns. flush prints it.
+// row adds a row with these cells. flush prints the row.
 func (p *page) row(cells ...string) {
 	for i := range cells {
 		cells[i] = engines.Clean(cells[i])

@@ -29,7 +29,7 @@ import (
 type Options struct {
 	Subject   string        // one of Subjects
 	Match     string        // selects rows: a name, number, address or STag, depending on Subject; "": all
-	PID       int           // only engines of this process; 0: all engines, and pinned programs
+	PID       int           // only engines of the process with this pid; 0: all engines, and pinned programs
 	AllUsers  bool          // also ask engines of other users
 	Interface string        // only rows of this interface; "": all
 	All       bool          // also print counters that are 0
