@@ -123,7 +123,10 @@ func limited(t *testing.T) {
 	if n, err := b.flush(); n != 0 || err != nil {
 		t.Fatal(n, err)
 	}
-	rig.Must(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 30, Max: 30}))
+	var before syscall.Rlimit
+	rig.Must(t, syscall.Getrlimit(syscall.RLIMIT_FSIZE, &before))
+	rig.Must(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 30, Max: before.Max}))
+	defer syscall.Setrlimit(syscall.RLIMIT_FSIZE, &before) // the child writes a coverage file at its end
 	add("one\n")
 	add("two\n")
 	add("this one does not fit\n")
