@@ -220,8 +220,8 @@ func (s *Steering) attach(n *Net, prog *ebpf.Program, o Options) error {
 	return nil
 }
 
-// TryProgram makes the kernel verify the steering program and create its maps, then
-// discards them. The error is ErrPermission or the kernel's reason.
+// TryProgram makes the kernel verify the steering program and create its maps. Then it
+// discards the program and the maps. The error is ErrPermission or the kernel's reason.
 func TryProgram() error {
 	s := &Steering{}
 	defer s.undo.Run()

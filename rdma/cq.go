@@ -114,7 +114,7 @@ func (c *CQ) Wait(ctx context.Context) error {
 	return c.wait(ctx, false)
 }
 
-// WaitSolicited sleeps until a solicited completion comes, or one that failed.
+// WaitSolicited sleeps until a completion comes that is solicited or has failed.
 // WaitSolicited returns at once if there is already any completion to poll. The caller
 // must therefore poll all completions before the call.
 func (c *CQ) WaitSolicited(ctx context.Context) error { return c.wait(ctx, true) }

@@ -78,7 +78,7 @@ const (
 	recOut      = 1 << 31
 )
 
-// New makes a ring. New returns an error if a number of c is out of range.
+// New makes a ring. New returns an error if a number in c is out of range.
 func New(c Config) (*Ring, error) {
 	if c.Size == 0 {
 		c.Size = defaultSize

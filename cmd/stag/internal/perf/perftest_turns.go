@@ -30,7 +30,8 @@ func (x *strand) turn(m *meter) (over bool, limit time.Duration, err error) {
 	return false, limit, nil
 }
 
-// measured returns the number of this end's messages, or of the messages that arrive.
+// measured returns the number of messages of this end that are complete. If this end only receives, measured returns the
+// number of messages that have arrived.
 func (x *strand) measured() uint64 {
 	if x.l.run.drives() {
 		return x.l.completed

@@ -108,7 +108,7 @@ func (p *stagPeer) during(ctx context.Context, _ *meter, do func(context.Context
 	return do(ctx)
 }
 
-// settle returns the result of this end plus the peer's result for its own messages, from the peer's notes.
+// settle returns the bandwidth of both ends together. The peer's figures for its own messages come from its notes.
 func (p *stagPeer) settle(_ context.Context, m *meter, size int) (Bandwidth, error) {
 	var theirs found
 	for _, n := range p.notes {
