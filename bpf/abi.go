@@ -10,7 +10,7 @@ import (
 )
 
 // Version is the version of every layout in abi.h (STAG_VERSION).
-const Version = 7
+const Version = 8
 
 // Magic is the first word of a valid steering record.
 const Magic = 0x53544700 | Version

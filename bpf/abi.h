@@ -13,7 +13,7 @@
 #include <linux/types.h>
 #include <stddef.h>
 
-#define STAG_VERSION 7 /* version of all layouts here; raise it when one of them changes */
+#define STAG_VERSION 8 /* version of all layouts here; raise it when one of them changes */
 
 #define STAG_MAGIC (0x53544700u | STAG_VERSION) /* "STG" and the version */
 
@@ -126,17 +126,20 @@ enum stag_entry_kind {
 };
 
 /*
- * The state of an entry: the first bit of each part of its 64 bits. A writer stores
- * the state last, each time with another generation. A reader reads the state before
- * and after it reads the other fields. While BUSY is set, a writer is at work and
- * the entry is not valid. The state of an entry that was never used is 0.
+ * The state of an entry: the first bit of each part of its 64 bits. A writer that
+ * changes other fields stores the state last, each time with another generation. A
+ * reader reads the state before and after it reads the other fields. While BUSY is
+ * set, a writer is at work and the entry is not valid. A change of TOUCHED or WINDOWS
+ * alone keeps the generation, because it changes no field that a reader checks. The
+ * state of an entry that was never used is 0.
  */
 enum stag_entry_state {
 	STAG_STATE_KEY = 0,         /* 8 bits; the lower 8 bits of the STag */
 	STAG_STATE_KIND = 8,        /* 4 bits; enum stag_entry_kind */
 	STAG_STATE_VALID = 12,      /* 1 bit */
 	STAG_STATE_BUSY = 13,       /* 1 bit */
-	STAG_STATE_OWNER = 16,      /* 16 bits; number of the process that registered the entry */
+	STAG_STATE_TOUCHED = 14,    /* 1 bit; used once, and invalidated when the stream is at `sequence` */
+	STAG_STATE_WINDOWS = 16,    /* 16 bits; how many windows are bound to this region */
 	STAG_STATE_GENERATION = 32, /* 32 bits */
 };
 
@@ -150,22 +153,22 @@ enum stag_entry_access {
 	STAG_ACCESS_BIND = 5,              /* windows may be bound to the region */
 	STAG_ACCESS_REMOTE_INVALIDATE = 6, /* any peer of the domain may invalidate */
 	STAG_ACCESS_ONE_TOUCH = 8,         /* invalidated after one use */
-	STAG_ACCESS_TOUCHED = 9,           /* used; invalidated when the stream is at `sequence` */
 };
 
-/* The translation of an entry: 2 bits of kind, and the first bit of the page size. */
+/* The translation of an entry: 2 bits of kind, and the first bit of the other parts. */
 enum stag_entry_translation {
 	STAG_TRANSLATION_DIRECT = 0, /* base is a space and an offset */
 	STAG_TRANSLATION_FIRST = 1,  /* base is an index of `att`: pages */
 	STAG_TRANSLATION_SECOND = 2, /* base is an index of `att`: indexes of pages */
 	STAG_TRANSLATION_PAGE = 8,   /* 8 bits; page size, binary logarithm */
+	STAG_TRANSLATION_OWNER = 16, /* 16 bits; number of the process that registered the entry */
 };
 
-/* The origin of an offset. The offset is the lower 56 bits of a base or of an `att` entry. */
+/* The origin of an offset. The offset is the lower 48 bits of a base or of an `att` entry. */
 enum stag_space {
 	STAG_SPACE_HEAP = 0,     /* the adapter's region heap */
 	STAG_SPACE_EXTERNAL = 1, /* memory that only the owner can access */
-	STAG_SPACE_SHIFT = 56,   /* first bit of the space in the word */
+	STAG_SPACE_SHIFT = 48,   /* first bit of the space in the word */
 };
 
 /*
@@ -178,9 +181,9 @@ struct stag_entry {
 	__u64 length;      /* octets */
 	__u64 base;        /* enum stag_space, or an index of `att` */
 	__u32 pd;          /* protection domain, not 0 */
-	__u32 qp;          /* the only queue pair that may use the entry; 0: all queue pairs of pd */
+	__u32 qp;          /* the only queue pair that may use the entry, of any kind; 0: all queue pairs of pd */
 	__u32 parent;      /* index of a window's region; 0: none */
-	__u32 windows;     /* how many windows are bound to this region */
+	__u32 first;       /* octets of the first page in front of the first octet */
 	__u64 sequence;    /* DDP sequence number stored for one touch */
 	__u32 access;      /* enum stag_entry_access */
 	__u32 translation; /* enum stag_entry_translation */
@@ -193,7 +196,7 @@ STAG_AT(struct stag_entry, base, 24);
 STAG_AT(struct stag_entry, pd, 32);
 STAG_AT(struct stag_entry, qp, 36);
 STAG_AT(struct stag_entry, parent, 40);
-STAG_AT(struct stag_entry, windows, 44);
+STAG_AT(struct stag_entry, first, 44);
 STAG_AT(struct stag_entry, sequence, 48);
 STAG_AT(struct stag_entry, access, 56);
 STAG_AT(struct stag_entry, translation, 60);

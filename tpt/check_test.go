@@ -210,6 +210,7 @@ func TestUnreachable(t *testing.T) {
 		"past the heap":     func(e *entry) { e.base.Store(heapLen - 63) },
 		"longer than it is": func(e *entry) { e.length.Store(heapLen + 1) },
 		"not ours":          func(e *entry) { e.base.Store(spaceExternal << spaceShift) },
+		"space of 16 bits":  func(e *entry) { e.base.Store(e.base.Load() | 1<<63) },
 	} {
 		s := newStage(t, Config{})
 		stag := s.register(s.heap[:64], 0, RemoteRead)

@@ -11,14 +11,14 @@ const EntryLen = 64
 // entry is struct stag_entry. The number at the left of a field is its offset in
 // octets. A test compares this type with the C structure.
 //
-//	 0  state: key, kind, valid, busy, owner, generation (see word)
+//	 0  state: key, kind, valid, busy, touched, windows, generation (see word)
 //	 8  start                              tagged offset of the first octet
 //	16  length                             octets
 //	24  base                               space and offset, or translation index
 //	32  pd              36  qp             the only queue pair that may use the entry
-//	40  parent          44  windows        a window's region; number of bound windows
+//	40  parent          44  first          a window's region; offset in the first page
 //	48  sequence                           stored for one touch
-//	56  access          60  translation    rights, one touch; kind, page size
+//	56  access          60  translation    rights, one touch; kind, page size, owner
 type entry struct {
 	state       atomic.Uint64
 	start       atomic.Uint64
@@ -27,7 +27,7 @@ type entry struct {
 	pd          atomic.Uint32
 	qp          atomic.Uint32
 	parent      atomic.Uint32
-	windows     atomic.Uint32
+	first       atomic.Uint32
 	sequence    atomic.Uint64
 	access      atomic.Uint32
 	translation atomic.Uint32
@@ -60,23 +60,27 @@ func (k Kind) String() string {
 // word is an entry's state (enum stag_entry_state). At most one of valid and busy is
 // set.
 //
-//	0     8      12      13     14  16      32          64
-//	| key | kind | valid | busy |   | owner | generation |
+//	0     8      12      13     14        15  16        32          64
+//	| key | kind | valid | busy | touched |   | windows | generation |
 type word uint64
 
 const (
-	wordKind       = 8
-	wordValid word = 1 << 12
-	wordBusy  word = 1 << 13
-	wordOwner      = 16
-	wordGen        = 32
+	wordKind         = 8
+	wordValid   word = 1 << 12
+	wordBusy    word = 1 << 13
+	wordTouched word = 1 << 14 // the entry has been used, and is invalidated when the stream reaches the stored sequence
+	wordWindows      = 16
+	wordGen          = 32
+
+	maxWindows = 1<<(wordGen-wordWindows) - 1
 )
 
 func (w word) key() uint8         { return uint8(w) }
 func (w word) kind() Kind         { return Kind(w >> wordKind & 0xf) }
 func (w word) valid() bool        { return w&(wordValid|wordBusy) == wordValid }
 func (w word) busy() bool         { return w&wordBusy != 0 }
-func (w word) owner() uint16      { return uint16(w >> wordOwner) }
+func (w word) touched() bool      { return w&wordTouched != 0 }
+func (w word) windows() uint32    { return uint32(w >> wordWindows & maxWindows) }
 func (w word) generation() uint32 { return uint32(w >> wordGen) }
 
 // fresh reports whether the entry has never been used.
@@ -88,25 +92,28 @@ func (w word) known(s STag) bool {
 	return w.kind() != KindFree && !w.busy() && w.key() == s.Key()
 }
 
-// next returns the word of the next generation with the given contents. It skips
-// generation 0, which means that the entry was never used.
-func (w word) next(key uint8, k Kind, owner uint16, flags word) word {
+// next returns the word of the next generation with the given contents. It keeps the
+// number of windows, because a window remains bound to a region whose memory is gone.
+// It skips generation 0, which means that the entry was never used.
+func (w word) next(key uint8, k Kind, flags word) word {
 	g := w.generation() + 1
 	if g == 0 {
 		g = 1
 	}
-	return word(g)<<wordGen | word(owner)<<wordOwner | flags | word(k)<<wordKind | word(key)
+	return word(g)<<wordGen | word(w.windows())<<wordWindows | flags | word(k)<<wordKind | word(key)
 }
 
 // taken returns the word of an entry that a writer has locked.
-func (w word) taken() word { return w.next(w.key(), w.kind(), w.owner(), wordBusy) }
+func (w word) taken() word { return w.next(w.key(), w.kind(), wordBusy) }
 
 // revoked returns the word of an entry that is no longer valid.
-func (w word) revoked() word { return w.next(w.key(), w.kind(), w.owner(), 0) }
+func (w word) revoked() word { return w.next(w.key(), w.kind(), 0) }
 
 // freed returns the word of a free entry. It keeps the key, so that the next user can
 // get another key.
-func (w word) freed() word { return w.next(w.key(), KindFree, 0, 0) }
+func (w word) freed() word {
+	return w.next(w.key(), KindFree, 0) &^ (maxWindows << wordWindows)
+}
 
 // The next four methods access the state as a word.
 func (e *entry) load() word                { return word(e.state.Load()) }
@@ -116,8 +123,8 @@ func (e *entry) unchanged(since word) bool { return e.load() == since }
 func (e *entry) rights() Rights            { return Rights(e.access.Load() & accessRights) }
 
 // place splits the base of a direct entry into space and offset.
-func place(base uint64) (space uint8, off uint64) {
-	return uint8(base >> spaceShift), base & (1<<spaceShift - 1)
+func place(base uint64) (space uint16, off uint64) {
+	return uint16(base >> spaceShift), base & (1<<spaceShift - 1)
 }
 
 // These are the bits of the field access (enum stag_entry_access): rights, then one
@@ -125,23 +132,24 @@ func place(base uint64) (space uint8, off uint64) {
 const (
 	accessRights   = 0xff
 	accessOneTouch = 1 << 8 // the entry is invalidated after one use
-	accessTouched  = 1 << 9 // the entry has been used, and is invalidated when the stream reaches the stored sequence
 )
 
 // These are the values of the field translation (enum stag_entry_translation): the kind
-// of base, and above it the binary logarithm of the page size.
+// of base, and above it the binary logarithm of the page size, and the number of the
+// process that wrote the entry.
 const (
 	translationKind   = 0x3
 	translationDirect = 0 // base is a space and an offset
 	translationFirst  = 1 // base is an index of att; the entries of att are pages
 	translationSecond = 2 // base is an index of att; the entries of att are indexes of pages
 	translationPage   = 8
+	translationOwner  = 16
 )
 
-// These are the spaces. A space is the origin of the offset in base. The upper 8 bits
+// These are the spaces. A space is the origin of the offset in base. The upper 16 bits
 // of base are the space.
 const (
-	spaceShift    = 56
+	spaceShift    = 48
 	spaceHeap     = 0 // the adapter's region heap
 	spaceExternal = 1 // a slice that the process keeps for the entry
 )
@@ -149,8 +157,9 @@ const (
 // fields are the contents of an entry without its state.
 type fields struct {
 	start, length uint64
-	space         uint8
+	space         uint16
 	offset        uint64
+	owner         uint16
 	pd            PD
 	qp            uint32
 	parent        uint32
@@ -165,8 +174,8 @@ func (e *entry) fill(f fields) {
 	e.pd.Store(uint32(f.pd))
 	e.qp.Store(f.qp)
 	e.parent.Store(f.parent)
-	e.windows.Store(0)
+	e.first.Store(0)
 	e.sequence.Store(0)
 	e.access.Store(uint32(f.rights))
-	e.translation.Store(translationDirect)
+	e.translation.Store(translationDirect | uint32(f.owner)<<translationOwner)
 }

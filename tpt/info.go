@@ -45,14 +45,14 @@ func (e *entry) read(index uint32) (info Info, ok bool) {
 
 func (e *entry) info(index uint32, w word) Info {
 	space, off := place(e.base.Load())
-	access := e.access.Load()
+	access, translation := e.access.Load(), e.translation.Load()
 	return Info{
 		STag: NewSTag(index, w.key()), Kind: w.kind(), Valid: w.valid(),
-		Owner: w.owner(), Generation: w.generation(),
+		Owner: uint16(translation >> translationOwner), Generation: w.generation(),
 		PD: PD(e.pd.Load()), Start: e.start.Load(), Length: e.length.Load(),
-		Rights: e.rights(), OneTouch: access&accessOneTouch != 0, Touched: access&accessTouched != 0,
+		Rights: e.rights(), OneTouch: access&accessOneTouch != 0, Touched: w.touched(),
 		Sequence: e.sequence.Load(), External: space == spaceExternal, Offset: off,
-		QP: e.qp.Load(), Parent: e.parent.Load(), Windows: e.windows.Load(),
+		QP: e.qp.Load(), Parent: e.parent.Load(), Windows: w.windows(),
 	}
 }
 

@@ -39,14 +39,14 @@ func (t *Table) revoke(s STag, pd PD, change func(word) word) error {
 		if !w.known(s) {
 			break
 		}
-		has, windows := PD(e.pd.Load()), e.windows.Load()
+		has := PD(e.pd.Load())
 		switch {
 		case !e.unchanged(w):
 			continue
 		case has != pd:
 			return fail(ErrPD, "invalidate STag %v in protection domain %d: it is in another one", s, pd)
-		case windows != 0:
-			return fail(ErrBound, "invalidate STag %v: %d windows are bound to it: unbind them first", s, windows)
+		case w.windows() != 0:
+			return fail(ErrBound, "invalidate STag %v: %d windows are bound to it: unbind them first", s, w.windows())
 		}
 		if e.swap(w, change(w)) {
 			return nil
@@ -74,7 +74,7 @@ func (t *Table) StartInvalidate(s STag, pd PD, qp uint32) (Ticket, Fault) {
 		if !w.known(s) {
 			break
 		}
-		f = e.revocable(pd, qp)
+		f = e.revocable(w, pd, qp)
 		if !e.unchanged(w) {
 			f = BadSTag
 			continue
@@ -102,13 +102,13 @@ func (t *Table) Fail(s STag) {
 }
 
 // revocable returns OK if a peer of the queue pair may invalidate the entry, otherwise
-// the fault.
-func (e *entry) revocable(pd PD, qp uint32) Fault {
+// the fault. w is the entry's state.
+func (e *entry) revocable(w word, pd PD, qp uint32) Fault {
 	rights, bound := e.rights(), e.qp.Load() != 0
 	switch {
 	case !e.belongs(pd, qp):
 		return WrongPD
-	case e.windows.Load() != 0:
+	case w.windows() != 0:
 		return BadSTag
 	case rights&RemoteInvalidate == 0 && (!bound || rights&remote == 0):
 		return NoRight

@@ -55,14 +55,14 @@ func TestConstantsMatchC(t *testing.T) {
 	want := map[string]uint64{
 		"ENTRY_FREE": uint64(KindFree), "ENTRY_REGION": uint64(KindRegion), "ENTRY_WINDOW": uint64(KindWindow), "ENTRY_ISCSI": uint64(KindISCSI),
 		"STATE_KEY": 0, "STATE_KIND": wordKind, "STATE_VALID": bit(uint64(wordValid)), "STATE_BUSY": bit(uint64(wordBusy)),
-		"STATE_OWNER": wordOwner, "STATE_GENERATION": wordGen,
+		"STATE_TOUCHED": bit(uint64(wordTouched)), "STATE_WINDOWS": wordWindows, "STATE_GENERATION": wordGen,
 		"ACCESS_LOCAL_READ": bit(uint64(LocalRead)), "ACCESS_LOCAL_WRITE": bit(uint64(LocalWrite)),
 		"ACCESS_REMOTE_READ": bit(uint64(RemoteRead)), "ACCESS_REMOTE_WRITE": bit(uint64(RemoteWrite)),
 		"ACCESS_REMOTE_ATOMIC": bit(uint64(RemoteAtomic)), "ACCESS_BIND": bit(uint64(Bind)), "ACCESS_REMOTE_INVALIDATE": bit(uint64(RemoteInvalidate)),
-		"ACCESS_ONE_TOUCH": bit(accessOneTouch), "ACCESS_TOUCHED": bit(accessTouched),
+		"ACCESS_ONE_TOUCH":   bit(accessOneTouch),
 		"TRANSLATION_DIRECT": translationDirect, "TRANSLATION_FIRST": translationFirst, "TRANSLATION_SECOND": translationSecond,
-		"TRANSLATION_PAGE": translationPage,
-		"SPACE_HEAP":       spaceHeap, "SPACE_EXTERNAL": spaceExternal, "SPACE_SHIFT": spaceShift,
+		"TRANSLATION_PAGE": translationPage, "TRANSLATION_OWNER": translationOwner,
+		"SPACE_HEAP": spaceHeap, "SPACE_EXTERNAL": spaceExternal, "SPACE_SHIFT": spaceShift,
 	}
 	if !reflect.DeepEqual(inC, want) {
 		t.Errorf("C:  %v\nGo: %v", inC, want)
@@ -79,24 +79,28 @@ func log2(v uint64) (n int) {
 }
 
 func TestWord(t *testing.T) {
-	w := word(0).next(0xa5, KindWindow, 0xbeef, wordValid)
-	if w.key() != 0xa5 || w.kind() != KindWindow || w.owner() != 0xbeef || w.generation() != 1 || !w.valid() || w.busy() || w.fresh() {
+	const bound = word(maxWindows << wordWindows)
+	w := (word(0).next(0xa5, KindWindow, wordValid) | bound)
+	if w.key() != 0xa5 || w.kind() != KindWindow || w.windows() != 0xffff || w.generation() != 1 || !w.valid() || w.busy() || w.touched() || w.fresh() {
 		t.Errorf("%#x", w)
+	}
+	if w |= wordTouched; !w.touched() || !w.valid() || w.generation() != 1 {
+		t.Errorf("touched: %#x", w)
 	}
 	for name, c := range map[string]struct {
 		w           word
 		valid, busy bool
 		kind        Kind
-		owner       uint16
+		windows     uint32
 	}{
-		"taken":   {w.taken(), false, true, KindWindow, 0xbeef},
-		"revoked": {w.revoked(), false, false, KindWindow, 0xbeef},
+		"taken":   {w.taken(), false, true, KindWindow, 0xffff},
+		"revoked": {w.revoked(), false, false, KindWindow, 0xffff},
 		"freed":   {w.freed(), false, false, KindFree, 0},
 		// No writer writes this state, and no reader may accept it.
-		"valid and busy": {w.next(0xa5, KindWindow, 0xbeef, wordValid|wordBusy), false, true, KindWindow, 0xbeef},
+		"valid and busy": {w.next(0xa5, KindWindow, wordValid|wordBusy), false, true, KindWindow, 0xffff},
 	} {
-		if c.w.valid() != c.valid || c.w.busy() != c.busy || c.w.kind() != c.kind || c.w.owner() != c.owner ||
-			c.w.key() != 0xa5 || c.w.generation() != 2 {
+		if c.w.valid() != c.valid || c.w.busy() != c.busy || c.w.kind() != c.kind || c.w.windows() != c.windows ||
+			c.w.key() != 0xa5 || c.w.generation() != 2 || c.w.touched() {
 			t.Errorf("%s: %#x", name, c.w)
 		}
 	}

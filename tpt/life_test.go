@@ -104,12 +104,12 @@ func TestBoundRegionStays(t *testing.T) {
 	s := newStage(t, Config{Entries: 8})
 	stag := s.register(s.heap[:8], 0, RemoteRead)
 	e, _ := s.at(stag)
-	e.windows.Store(2)
+	e.publish(e.load() | 2<<wordWindows)
 	rig.Says(t, s.Deregister(stag, s.pd), ErrBound, "2 windows")
 	if _, f := s.StartInvalidate(stag, s.pd, 1); f != BadSTag {
 		t.Errorf("a peer: %v", f)
 	}
-	e.windows.Store(0)
+	e.publish(e.load() &^ (maxWindows << wordWindows))
 	if err := s.Deregister(stag, s.pd); err != nil {
 		t.Error(err)
 	}

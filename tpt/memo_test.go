@@ -58,7 +58,7 @@ func bind(s *stage, stag STag, qp uint32) {
 	}
 	e.publish(e.load().taken())
 	e.qp.Store(qp)
-	e.publish(e.load().next(stag.Key(), KindWindow, s.owner, wordValid))
+	e.publish(e.load().next(stag.Key(), KindWindow, wordValid))
 }
 
 // TestMemoCounts checks that an access that a Memo refuses is counted once, as with the

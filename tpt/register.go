@@ -41,12 +41,12 @@ func (t *Table) Register(r Region) (STag, error) {
 	}
 	e := &t.entries[index]
 	old := e.load()
-	taken := old.next(key, KindRegion, t.owner, wordBusy)
+	taken := old.next(key, KindRegion, wordBusy)
 	if old.kind() != KindFree || old.busy() || !e.swap(old, taken) {
 		t.disown(r.PD)
 		return 0, fail(ErrForeign, "register in protection domain %d: another process writes to entry %d: let only one own the table", r.PD, index)
 	}
-	f := fields{start: r.Start, length: uint64(len(r.Memory)), pd: r.PD, qp: r.QP, rights: r.Rights | LocalRead}
+	f := fields{start: r.Start, length: uint64(len(r.Memory)), owner: t.owner, pd: r.PD, qp: r.QP, rights: r.Rights | LocalRead}
 	if off, ok := offsetIn(t.heap, r.Memory); ok {
 		f.space, f.offset = spaceHeap, off
 	} else {
@@ -54,7 +54,7 @@ func (t *Table) Register(r Region) (STag, error) {
 		t.external.keep(index, r.Memory)
 	}
 	e.fill(f)
-	e.publish(taken.next(key, KindRegion, t.owner, wordValid))
+	e.publish(taken.next(key, KindRegion, wordValid))
 	return NewSTag(index, key), nil
 }
 
