@@ -2,11 +2,12 @@ package rdma
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 )
 
-// A malformed work request is refused, and no request of the same call is posted.
+// A malformed work request is refused.
 func TestMalformedWorkRequests(t *testing.T) {
 	r := newLoopback(t)
 	x, y := r.connect(wants{qp: QPConfig{MaxSGE: 2, MaxInline: NoInline}})
@@ -25,8 +26,8 @@ func TestMalformedWorkRequests(t *testing.T) {
 		"RDMA Read into 2":  {Op: WRRead, SGL: []SGE{e, e}},
 		"RDMA Read complet": {Op: WRRead, Flags: Solicited},
 	} {
-		n, err := x.qp.PostSend(good, wr)
-		r.Says(err, ErrBadWR, says, "request 1")
+		n, err := x.qp.PostSend(wr, good)
+		r.Says(err, ErrBadWR, says, "request 0 of 2")
 		if n != 0 {
 			r.Errorf("%s: %d posted", says, n)
 		}
@@ -52,6 +53,73 @@ func TestMalformedWorkRequests(t *testing.T) {
 	y.receive(RecvWR{})
 	x.post(good)
 	r.ok(y.got(1))
+}
+
+// TestBadRequestInList: the requests before a malformed one are posted, and the error has
+// its index, as bad_wr of libibverbs names it. The requests behind it are not posted.
+func TestBadRequestInList(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		x, y := r.connect(wants{})
+		for at := range 4 {
+			sends, receives := make([]SendWR, 4), make([]RecvWR, 4)
+			for i := range sends {
+				sends[i] = SendWR{ID: uint64(i), Op: WRSend, Flags: Signaled}
+				receives[i] = RecvWR{ID: uint64(i)}
+			}
+			e := y.mr.SGE(0, 1)
+			sends[at].Op, receives[at].SGL = 0xf0, []SGE{e, e}
+			n, err := y.qp.PostRecv(receives...)
+			r.failsAt(at, n, err, fmt.Sprintf("post receive to QP %d: request %d of 4", y.qp.Number(), at))
+			n, err = x.qp.PostSend(sends...)
+			r.failsAt(at, n, err, fmt.Sprintf("post to QP %d: request %d of 4", x.qp.Number(), at))
+			for _, all := range [][]Completion{r.ok(x.sent(at)), r.ok(y.got(at))} {
+				for i, c := range all {
+					if c.ID != uint64(i) {
+						r.Errorf("completion %d is %+v", i, c)
+					}
+				}
+			}
+		}
+		y.receive(RecvWR{ID: 9}) // a request behind a bad one would complete here
+		x.post(SendWR{ID: 9, Op: WRSend, Flags: Signaled})
+		if c, d := r.ok(x.sent(1))[0], r.ok(y.got(1))[0]; c.ID != 9 || d.ID != 9 {
+			r.Errorf("completions %+v, %+v", c, d)
+		}
+	})
+}
+
+// failsAt checks that a post took the requests before index at, and that err says so.
+func (r *rig) failsAt(at, n int, err error, says string) {
+	r.Helper()
+	r.Says(err, ErrBadWR, says)
+	var bad *PostError
+	if !errors.As(err, &bad) || bad.Index != at || n != at {
+		r.Errorf("%d posted, %+v; want index %d", n, bad, at)
+	}
+}
+
+// TestPostErrorIndex: the index of an error that is about the queue is that of the first
+// request that has not been posted.
+func TestPostErrorIndex(t *testing.T) {
+	r := newLoopback(t)
+	x, y := r.connect(wants{qp: QPConfig{SendDepth: 4, RecvDepth: 4}})
+	fresh := r.newEnd(r.a, wants{})
+	for _, c := range []struct {
+		post  func() (int, error)
+		kind  error
+		index int
+	}{
+		{func() (int, error) { return fresh.qp.PostSend(SendWR{Op: WRSend}, SendWR{Op: WRSend}) }, ErrNotConnected, 0},
+		{func() (int, error) { return y.qp.PostRecv(make([]RecvWR, 6)...) }, ErrQueueFull, 4},
+		{func() (int, error) { return y.qp.PostRecv(RecvWR{}) }, ErrQueueFull, 0},
+	} {
+		n, err := c.post()
+		var at *PostError
+		if !errors.As(err, &at) || !errors.Is(err, c.kind) || at.Index != c.index || n != c.index {
+			t.Errorf("%d posted, %v; want %v at %d", n, err, c.kind, c.index)
+		}
+	}
+	r.Must(x.qp.Close())
 }
 
 // If the queue has too little room, the requests that fit are posted.

@@ -2,14 +2,35 @@ package rdma
 
 import "fmt"
 
+// PostError is the error of PostSend and PostRecv. The requests before Index have been
+// posted, and the request at Index and those behind it have not. bad_wr of ibv_post_send
+// and ibv_post_recv names the same request.
+type PostError struct {
+	Index int // position of the request in the list of the call, from 0
+
+	// Err is the reason: ErrBadWR, ErrQueueFull, ErrNotConnected or ErrNoReads, with the
+	// details.
+	Err error
+
+	what  string // the kind of the post and the QP
+	count int    // requests of the call
+}
+
+func (e *PostError) Error() string {
+	return fmt.Sprintf("%s: request %d of %d: %v", e.what, e.Index, e.count, e.Err)
+}
+
+func (e *PostError) Unwrap() error { return e.Err }
+
 // PostSend posts work requests to the send queue, in order, and returns how many it took.
 // PostSend rings the doorbell once for all of them. With inline progress it also sends
 // everything that may be sent now.
 //
-// PostSend checks all requests first. If one is malformed, it posts none. If the queue
-// has too little room, PostSend posts the requests that fit and returns ErrQueueFull. The
-// place of a request is free again when the request has completed and its completion, if
-// there is one, has been polled. Other errors: ErrNotConnected, ErrNoReads, ErrBadWR.
+// If a request is malformed (ErrBadWR, ErrNoReads), PostSend posts those before it. If the
+// queue has too little room (ErrQueueFull), PostSend posts the requests that fit. The error
+// is a *PostError with the index of the first request that was not posted. Before the QP is
+// connected, PostSend posts nothing (ErrNotConnected). The place of a request is free again
+// when the request has completed and its completion, if there is one, has been polled.
 //
 // The adapter owns the memory that the lists name until the work request's completion, or
 // until the completion of a later request of the same QP, because completions come in
@@ -21,44 +42,55 @@ func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 	qp.sending.Lock()
 	if !qp.started.Load() && !qp.machine.Dead() {
 		qp.sending.Unlock()
-		return 0, fmt.Errorf("post to QP %d: %w", qp.Number(), ErrNotConnected)
+		return 0, qp.unposted("post", 0, len(wrs), ErrNotConnected)
 	}
-	for i := range wrs {
-		if err := qp.checkSend(&wrs[i]); err != nil {
-			qp.sending.Unlock()
-			return 0, fmt.Errorf("post to QP %d: request %d: %w", qp.Number(), i, err)
+	good := 0
+	for ; good < len(wrs); good++ {
+		if err = qp.checkSend(&wrs[good]); err != nil {
+			break
 		}
 	}
-	n = qp.machine.PostSend(wrs...)
+	n = qp.machine.PostSend(wrs[:good]...)
 	qp.sending.Unlock()
 	qp.posted(true)
-	if n < len(wrs) {
-		return n, fmt.Errorf("post to QP %d: request %d of %d: %w", qp.Number(), n, len(wrs), ErrQueueFull)
-	}
-	return n, nil
+	return n, qp.result("post", n, good, len(wrs), err)
 }
 
 // PostRecv posts work requests to the receive queue, in order, and returns how many it
 // took. Post the first receives before the QP is connected. A Send that finds no receive,
 // or a receive that is too small, ends the connection. PostRecv takes as many requests as
-// PostSend would, with the same errors. Elements that overlap cause ErrBadWR.
+// PostSend would, with the same errors, but needs no connection. Elements that overlap
+// cause ErrBadWR.
 //
 // The adapter owns the memory that the lists name until the work request's completion.
 func (qp *QP) PostRecv(wrs ...RecvWR) (n int, err error) {
 	qp.receiving.Lock()
-	for i := range wrs {
-		if err := qp.checkRecv(&wrs[i]); err != nil {
-			qp.receiving.Unlock()
-			return 0, fmt.Errorf("post receive to QP %d: request %d: %w", qp.Number(), i, err)
+	good := 0
+	for ; good < len(wrs); good++ {
+		if err = qp.checkRecv(&wrs[good]); err != nil {
+			break
 		}
 	}
-	n = qp.machine.PostRecv(wrs...)
+	n = qp.machine.PostRecv(wrs[:good]...)
 	qp.receiving.Unlock()
 	qp.posted(false)
-	if n < len(wrs) {
-		return n, fmt.Errorf("post receive to QP %d: request %d of %d: %w", qp.Number(), n, len(wrs), ErrQueueFull)
+	return n, qp.result("post receive", n, good, len(wrs), err)
+}
+
+// result returns the error of a post of count requests, or nil. The first good requests
+// are well formed, err is the error of the next one, and n requests found room.
+func (qp *QP) result(what string, n, good, count int, err error) error {
+	switch {
+	case n < good:
+		return qp.unposted(what, n, count, ErrQueueFull)
+	case err != nil:
+		return qp.unposted(what, n, count, err)
 	}
-	return n, nil
+	return nil
+}
+
+func (qp *QP) unposted(what string, index, count int, err error) error {
+	return &PostError{Index: index, Err: err, what: fmt.Sprintf("%s to QP %d", what, qp.Number()), count: count}
 }
 
 // posted rings the doorbell for requests that were posted. A receive needs no doorbell,
