@@ -17,7 +17,7 @@ const NoReads = -1
 type ConnParams struct {
 	// PrivateData goes to the peer's application with the Request or the Reply.
 	// PrivateData has up to 508 octets, or 512 with revision 1. Some peers take less
-	// (Linux siw and Chelsio: 252).
+	// (Linux siw and Chelsio: 252). Extensions take 8 of these octets.
 	PrivateData []byte
 
 	// IRD is how many RDMA Reads of the peer this end serves at a time. ORD is how
@@ -30,6 +30,16 @@ type ConnParams struct {
 	// no depth to send Reads with.) Only Dial uses Revision. Accept uses the peer's
 	// revision.
 	Revision int
+
+	// Extensions are the extensions of stag that this end wants to use. An extension is
+	// in use if both ends want it; Conn.Extensions says which are. Dial then adds an
+	// 8-octet trailer to the private data of the Request, and Accept adds one to that of
+	// the Reply if the two ends agree on an extension. PrivateData must leave room for
+	// the trailer. A peer that is stag removes the trailer, whether it uses extensions or
+	// not. The application of any other peer gets the trailer as the last 8 octets of its
+	// private data: set Extensions only if that application ignores such octets. 0 means
+	// no trailer.
+	Extensions Extensions
 
 	NoCRC bool // omit the CRC of FPDUs if the peer omits it as well
 
@@ -92,6 +102,9 @@ func (p ConnParams) fill() (ConnParams, error) {
 	if p.Revision < 0 || p.Revision > 2 {
 		errs = append(errs, fmt.Errorf("MPA revision %d: choose 1 or 2", p.Revision))
 	}
+	if bad := p.Extensions &^ supported; bad != 0 {
+		errs = append(errs, fmt.Errorf("Extensions %#x are not known: choose from %#x", uint32(bad), uint32(supported)))
+	}
 	if p.Timeout < 0 {
 		errs = append(errs, fmt.Errorf("a Timeout of %v: choose 0 or more", p.Timeout))
 	}
@@ -109,6 +122,6 @@ func (p ConnParams) offer() mpa.Offer {
 	return mpa.Offer{
 		Revision: uint8(p.Revision), NoCRC: p.NoCRC, Markers: p.Markers,
 		IRD: uint16(p.IRD), ORD: uint16(p.ORD),
-		PeerToPeer: !p.NoPeerToPeer && p.Revision != 1, Private: p.PrivateData,
+		PeerToPeer: !p.NoPeerToPeer && p.Revision != 1, Private: p.PrivateData, Extensions: p.Extensions,
 	}
 }

@@ -109,18 +109,19 @@ const (
 // Conn contains the values that the two ends of a connection have agreed on.
 type Conn struct {
 	Local, Remote netip.AddrPort
-	Initiator     bool   // this end dialled
-	Revision      int    // revision of MPA
-	CRC           bool   // FPDUs have a CRC that is checked, in both directions
-	SendMarkers   bool   // the peer asked for Markers
-	RecvMarkers   bool   // this end asked for Markers
-	IRD           int    // RDMA Reads of the peer that this end serves at a time
-	ORD           int    // RDMA Reads of this end that are outstanding at a time
-	Depths        bool   // the peer has sent its read depths, PeerIRD and PeerORD
-	PeerIRD       int    // Reads of this end that the peer serves at a time, as sent (RFC 6581 §9.1); 16383 leaves it to the applications
-	PeerORD       int    // RDMA Reads that the peer wants outstanding at a time, as the peer sent it
-	PrivateData   []byte // private data in the peer's Request or Reply
-	Path          string // the port and its mode, or "kernel port"
+	Initiator     bool       // this end dialled
+	Revision      int        // revision of MPA
+	CRC           bool       // FPDUs have a CRC that is checked, in both directions
+	SendMarkers   bool       // the peer asked for Markers
+	RecvMarkers   bool       // this end asked for Markers
+	IRD           int        // RDMA Reads of the peer that this end serves at a time
+	ORD           int        // RDMA Reads of this end that are outstanding at a time
+	Depths        bool       // the peer has sent its read depths, PeerIRD and PeerORD
+	PeerIRD       int        // Reads of this end that the peer serves at a time, as sent (RFC 6581 §9.1); 16383 leaves it to the applications
+	PeerORD       int        // RDMA Reads that the peer wants outstanding at a time, as the peer sent it
+	PrivateData   []byte     // private data in the peer's Request or Reply
+	Extensions    Extensions // extensions of stag that both ends want
+	Path          string     // the port and its mode, or "kernel port"
 }
 
 // CreateQP makes a QP that is not connected yet. Post the first receives before

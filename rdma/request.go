@@ -40,6 +40,8 @@ type Peer struct {
 	// time. Both are as the peer sent them. 16383 leaves the depth to the applications.
 	Depths   bool
 	IRD, ORD int
+	// Extensions are the extensions of stag that the peer offers.
+	Extensions Extensions
 }
 
 // Peer returns the peer and its offer.
@@ -47,7 +49,7 @@ func (r *ConnRequest) Peer() Peer {
 	return Peer{
 		Local: r.local, Remote: r.remote, Number: r.number,
 		Revision: int(r.request.Revision), CRC: r.request.CRC, Markers: r.request.Markers,
-		PeerToPeer: r.request.PeerToPeer, Depths: r.request.Enhanced, IRD: int(r.request.IRD), ORD: int(r.request.ORD),
+		PeerToPeer: r.request.PeerToPeer, Depths: r.request.Enhanced, IRD: int(r.request.IRD), ORD: int(r.request.ORD), Extensions: r.request.Extensions,
 	}
 }
 

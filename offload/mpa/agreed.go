@@ -31,8 +31,15 @@ type Offer struct {
 	PeerToPeer bool
 
 	// Private is private data for the peer's application. Private has at most 508
-	// octets, or 512 with revision 1. Some peers accept less (siw and cxgb4: 252).
+	// octets, or 512 with revision 1. Extensions take 8 of these octets. Some peers
+	// accept less (siw and cxgb4: 252).
 	Private []byte
+
+	// Extensions are the extensions of stag that this end wants to use. If there are
+	// any, the Request ends in an extension trailer. A peer that is not stag takes the
+	// trailer for private data. The Reply has a trailer only if the Request offers
+	// something that the responder wants as well. 0 means no trailer.
+	Extensions wire.Extensions
 }
 
 // check returns an error with every fault of o.
@@ -91,6 +98,7 @@ type Agreed struct {
 	Enhanced         bool
 	PeerIRD, PeerORD uint16
 
-	RTR     RTR
-	Private []byte // private data from the peer's application
+	RTR        RTR
+	Private    []byte          // private data from the peer's application
+	Extensions wire.Extensions // extensions that both ends want
 }

@@ -1,6 +1,7 @@
 package mpa
 
 import (
+	"bytes"
 	"fmt"
 
 	"github.com/stag-rdma/stag/offload/wire"
@@ -74,20 +75,44 @@ func parse(frame []byte, reply bool) (p parsed, err error) {
 
 // build returns a frame. block is nil if the frame has no Enhanced block.
 func build(h wire.MPAFields, block *wire.MPAEnhancedFields, private []byte) ([]byte, error) {
-	room := wire.MPAMaxPrivate
+	if err := fits(len(private), block != nil, 0); err != nil {
+		return nil, err
+	}
 	if block != nil {
-		room -= wire.MPAEnhancedLen
 		h.Flags |= wire.MPAEnhanced
+		h.PrivateLen = wire.MPAEnhancedLen
 	}
-	if len(private) > room {
-		return nil, fmt.Errorf("MPA: %d octets of private data; there is room for %d", len(private), room)
-	}
-	h.PrivateLen = uint16(wire.MPAMaxPrivate - room + len(private))
+	h.PrivateLen += uint16(len(private))
 	b := h.Append(make([]byte, 0, wire.MPAFrameLen+int(h.PrivateLen)))
 	if block != nil {
 		b = block.Append(b)
 	}
 	return append(b, private...), nil
+}
+
+// fits returns an error if a frame has no room for n octets of private data and for a
+// trailer of x. enhanced says that the frame has an Enhanced block.
+func fits(n int, enhanced bool, x wire.Extensions) error {
+	room, beside := wire.MPAMaxPrivate, ""
+	if enhanced {
+		room -= wire.MPAEnhancedLen
+	}
+	if x != 0 {
+		room, beside = room-wire.MPATrailerLen, " beside the trailer of the Extensions"
+	}
+	if n > room {
+		return fmt.Errorf("MPA: %d octets of private data; there is room for %d%s", n, room, beside)
+	}
+	return nil
+}
+
+// trailed returns private data with the trailer for x behind it. If x is empty, trailed
+// returns private as it is.
+func trailed(private []byte, reply bool, x wire.Extensions) []byte {
+	if x == 0 {
+		return private
+	}
+	return wire.MPATrailer{Reply: reply, Extensions: x}.Append(bytes.Clone(private))
 }
 
 func flag(f wire.MPAFlags, set bool) wire.MPAFlags {

@@ -16,13 +16,18 @@ func (o Offer) Request() ([]byte, error) {
 		Flags:    flag(wire.MPACRC, !o.NoCRC) | flag(wire.MPAMarkers, o.Markers),
 		Revision: o.revision(),
 	}
-	if h.Revision == revisionPlain {
-		return build(h, nil, o.Private)
+	enhanced := h.Revision == revisionEnhanced
+	if err := fits(len(o.Private), enhanced, o.Extensions); err != nil {
+		return nil, err
+	}
+	private := trailed(o.Private, false, o.Extensions)
+	if !enhanced {
+		return build(h, nil, private)
 	}
 	return build(h, &wire.MPAEnhancedFields{
 		PeerToPeer: o.PeerToPeer, Write: o.PeerToPeer, Read: o.offersRead(),
 		IRD: o.IRD, ORD: o.ORD,
-	}, o.Private)
+	}, private)
 }
 
 func (o Offer) revision() uint8 {
@@ -61,8 +66,8 @@ func (o Offer) ReadReply(frame []byte) (Agreed, error) {
 		CRC:         !o.NoCRC || p.flags.Has(wire.MPACRC),
 		SendMarkers: p.flags.Has(wire.MPAMarkers), ReceiveMarkers: o.Markers,
 		IRD: o.IRD, ORD: o.ORD, Enhanced: p.enhanced, PeerIRD: p.block.IRD, PeerORD: p.block.ORD,
-		Private: bytes.Clone(p.private),
 	}
+	a.Private, a.Extensions = o.readTrailer(p.private)
 	if p.enhanced {
 		err = o.settle(&a, p.block)
 	}
@@ -70,6 +75,17 @@ func (o Offer) ReadReply(frame []byte) (Agreed, error) {
 		return Agreed{}, err
 	}
 	return a, nil
+}
+
+// readTrailer splits the private data of a Reply into the octets of the peer's
+// application and the agreed extensions. Without Extensions in the Offer the Reply can
+// have no trailer, and all octets belong to the application.
+func (o Offer) readTrailer(private []byte) ([]byte, wire.Extensions) {
+	if o.Extensions == 0 {
+		return bytes.Clone(private), 0
+	}
+	private, t, _ := wire.CutMPATrailer(private, true)
+	return bytes.Clone(private), t.Extensions & o.Extensions
 }
 
 // settle applies the Reply's Enhanced block (RFC 6581 §9.1, §9.2).

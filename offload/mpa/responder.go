@@ -21,7 +21,8 @@ type Request struct {
 	OfferSend  bool
 	IRD, ORD   uint16 // the initiator's depths as sent; wire.NoDepth means "not negotiated"
 
-	Private []byte // private data from the initiator's application
+	Private    []byte          // private data from the initiator's application, without the trailer
+	Extensions wire.Extensions // extensions that the initiator offers; 0 without a trailer
 }
 
 // ReadRequest reads a whole Request. The error is a *FrameError.
@@ -40,8 +41,9 @@ func ReadRequest(frame []byte) (Request, error) {
 	r := Request{
 		Revision: p.revision, Markers: p.flags.Has(wire.MPAMarkers), CRC: p.flags.Has(wire.MPACRC),
 		Enhanced: p.enhanced, PeerToPeer: p.block.PeerToPeer, IRD: p.block.IRD, ORD: p.block.ORD,
-		Private: bytes.Clone(p.private),
 	}
+	private, t, _ := wire.CutMPATrailer(p.private, false)
+	r.Private, r.Extensions = bytes.Clone(private), t.Extensions
 	if r.PeerToPeer { // without PeerToPeer these bits have no meaning
 		r.OfferWrite, r.OfferRead, r.OfferSend = p.block.Write, p.block.Read, p.block.Send
 	}
@@ -79,7 +81,10 @@ func (r Request) Accept(o Offer) (reply []byte, a Agreed, err error) {
 		Revision: r.Revision, CRC: r.CRC || !o.NoCRC,
 		SendMarkers: r.Markers, ReceiveMarkers: o.Markers,
 		IRD: o.IRD, ORD: o.ORD, Enhanced: r.Enhanced, PeerIRD: r.IRD, PeerORD: r.ORD,
-		Private: bytes.Clone(r.Private),
+		Private: bytes.Clone(r.Private), Extensions: r.Extensions & o.Extensions,
+	}
+	if err := fits(len(o.Private), r.Enhanced, o.Extensions); err != nil {
+		return nil, Agreed{}, err
 	}
 	var block *wire.MPAEnhancedFields
 	if r.Enhanced {
@@ -89,7 +94,7 @@ func (r Request) Accept(o Offer) (reply []byte, a Agreed, err error) {
 		Reply: true, Revision: r.Revision,
 		Flags: flag(wire.MPACRC, a.CRC) | flag(wire.MPAMarkers, o.Markers),
 	}
-	if reply, err = build(h, block, o.Private); err != nil {
+	if reply, err = build(h, block, trailed(o.Private, true, a.Extensions)); err != nil {
 		return nil, Agreed{}, err
 	}
 	return reply, a, nil

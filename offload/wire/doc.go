@@ -8,5 +8,5 @@
 // For a received frame, ParsePacket is the first step of the engine's input. For a sent
 // frame, HeaderTemplate.Write is the last step before the engine sends the frame.
 //
-// Part of the API of stag: Opcode. Package rdma has an alias of it.
+// Part of the API of stag: Opcode, Extensions. Package rdma has aliases of them.
 package wire
