@@ -143,7 +143,7 @@ enum stag_entry_state {
 	STAG_STATE_GENERATION = 32, /* 32 bits */
 };
 
-/* The access of an entry: the number of each bit. */
+/* The access of an entry: the number of each bit, or of the first bit of a part. */
 enum stag_entry_access {
 	STAG_ACCESS_LOCAL_READ = 0,
 	STAG_ACCESS_LOCAL_WRITE = 1,
@@ -153,6 +153,7 @@ enum stag_entry_access {
 	STAG_ACCESS_BIND = 5,              /* windows may be bound to the region */
 	STAG_ACCESS_REMOTE_INVALIDATE = 6, /* any peer of the domain may invalidate */
 	STAG_ACCESS_ONE_TOUCH = 8,         /* invalidated after one use */
+	STAG_ACCESS_WINDOW = 9,            /* 2 bits; type of a window: 1, 2 for 2A, 3 for 2B */
 };
 
 /* The translation of an entry: 2 bits of kind, and the first bit of the other parts. */

@@ -36,6 +36,8 @@ type Memo struct {
 	qp     uint32
 	rights Rights
 	direct bool
+	touch  bool   // the entry is of one touch
+	parent uint32 // index of a window's region, or 0
 
 	// These fields belong to the last access.
 	rest     []byte // octets behind the piece that was returned last, or nil
@@ -105,6 +107,10 @@ func (m *Memo) External() bool {
 	return space != spaceHeap
 }
 
+// OneTouch reports whether the entry that Check allowed last is of one touch. touched
+// says that a message has used it already (see Touch).
+func (m *Memo) OneTouch() (enabled, touched bool) { return m.touch, m.state.touched() }
+
 // find caches the entry at the index of s. It returns false for an impossible index.
 func (m *Memo) find(t *Table, s STag) bool {
 	e, ok := t.at(s)
@@ -122,7 +128,9 @@ func (m *Memo) read() {
 	e := m.entry
 	m.state = e.load()
 	m.start, m.length, m.base = e.start.Load(), e.length.Load(), e.base.Load()
-	m.pd, m.qp, m.rights = PD(e.pd.Load()), e.qp.Load(), e.rights()
+	access := e.access.Load()
+	m.rights, m.touch = Rights(access&accessRights), access&accessOneTouch != 0
+	m.pd, m.qp, m.parent = PD(e.pd.Load()), e.qp.Load(), e.parent.Load()
 	m.direct = e.translation.Load()&translationKind == translationDirect
 }
 
@@ -180,16 +188,28 @@ func (m *Memo) memory(t *Table) (where memory, ok bool) {
 	case spaceHeap:
 		where.first, whole = firstOf(t.heap), uint64(len(t.heap))
 	case spaceExternal:
-		where.first, whole = t.external.at(m.stag.Index())
+		where.first, whole = t.external.at(m.home())
 	}
 	where.off, where.size = off, m.length
 	return where, where.first != nil && inside(off, m.length, whole)
 }
 
-// belongs reports whether the entry is in the protection domain. If the entry is bound
-// to a queue pair, that queue pair must be qp (RFC 5041 §8.2: the STag is associated
-// with the stream).
-func (e *entry) belongs(pd PD, qp uint32) bool {
+// home returns the index of the entry that keeps the external memory: for a window the
+// region, which stays registered while the window is bound.
+func (m *Memo) home() uint32 {
+	if m.parent != 0 {
+		return m.parent
+	}
+	return m.stag.Index()
+}
+
+// belongs reports whether the entry with state w is in the protection domain. If the
+// entry is bound to a queue pair, that queue pair must be qp (RFC 5041 §8.2: the STag is
+// associated with the stream). A window that is not bound is of no queue pair.
+func (e *entry) belongs(w word, pd PD, qp uint32) bool {
 	bound := e.qp.Load()
+	if w.kind() == KindWindow && !w.valid() {
+		bound = 0
+	}
 	return PD(e.pd.Load()) == pd && (bound == 0 || bound == qp)
 }

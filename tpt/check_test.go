@@ -153,33 +153,6 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestWindows tests the checks of windows. No code makes windows yet.
-func TestWindows(t *testing.T) {
-	s := newStage(t, Config{})
-	stag := s.register(s.heap[:64], 0, LocalWrite|RemoteWrite)
-	e, _ := s.at(stag)
-	e.publish(e.load()&^(0xf<<wordKind) | word(KindWindow)<<wordKind)
-	a := Access{STag: stag, PD: s.pd, QP: 7, Right: RemoteWrite, Len: 64}
-	for _, c := range []struct {
-		bound uint32
-		right Rights
-		want  Fault
-	}{
-		{0, RemoteWrite, OK}, {7, RemoteWrite, OK}, {8, RemoteWrite, WrongPD},
-		{0, LocalWrite, BadSTag}, {0, RemoteRead, NoRight}, {8, RemoteRead, WrongPD},
-	} {
-		e.qp.Store(c.bound)
-		a.Right = c.right
-		if _, f := s.Check(a); f != c.want {
-			t.Errorf("bound to %d, %v: %v, want %v", c.bound, c.right, f, c.want)
-		}
-		if _, f := s.StartInvalidate(stag, s.pd, 7); c.bound == 8 && f != WrongPD {
-			t.Errorf("invalidated from another queue pair: %v", f)
-		}
-		e.publish(e.load() | wordValid)
-	}
-}
-
 // TestBoundToQueuePair checks that an entry bound to a queue pair is for that queue
 // pair only. This is true for all kinds of entries, and for peers and work requests
 // (RFC 5041 §8.2).

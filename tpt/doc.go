@@ -3,7 +3,9 @@
 // work request must pass Check against the adapter's one table, on whichever network
 // interface it arrived.
 //
-//	Register -> an entry is published     register.go
+//	Register, AllocWindow
+//	         -> an entry is published     register.go, window.go
+//	Bind     -> a window of a region      window.go
 //	Check    -> the octets, or a Fault    check.go
 //	Invalidate, StartInvalidate, Deregister
 //	         -> the entry is not valid    invalidate.go
@@ -18,6 +20,37 @@
 // A successful check is not enough, because the engine uses the octets after the check.
 // Engines are therefore Readers. The result of Check is valid until the Reader's Leave.
 // An invalidation is complete when every Reader has called Leave since.
+//
+// # Verbs and engines
+//
+// Some functions take a lock, wait for engines or allocate. Only verbs may call them:
+// New, NewPD, FreePD, Register, AllocWindow, NextSTag, Reregister, Invalidate,
+// Deregister, Join, JoinShared, Close, Stats.
+//
+// The other functions never wait, lock or allocate. An engine may call them within a
+// step, between Enter and Leave:
+//
+//	Check, Memo.Check, Memo.Next        an access of a peer or a work request
+//	Bind                                a work request that binds or unbinds a window
+//	StartLocalInvalidate                a work request that invalidates an entry
+//	StartInvalidate                     a peer's Send with Invalidate
+//	Touch, Spend                        a message that uses an entry of one touch
+//	Fail                                the memory of an entry has faulted
+//	Passed                              whether a Ticket has passed
+//
+// Functions that return a Ticket have an effect at once: the next Check sees it. But
+// other engines may still be within a step in which an earlier Check succeeded. So the
+// work request completes, and the message is delivered, when Passed returns true for the
+// ticket. The engine's own step counts as well, so that is in a later step, unless the
+// ticket is 0. No function that refuses changes an entry.
+//
+// # Windows
+//
+// A window is an entry that permits peers to access a part of a region. A window counts
+// in the state word of its region exactly while it is valid. A region with bound windows
+// can be neither invalidated, nor deregistered, nor registered again. A window has the
+// translation of its region, and external memory is found through the region's entry:
+// the region stays registered as long as the window is bound.
 //
 // Part of the API of stag: STag. Package rdma has an alias of it.
 //

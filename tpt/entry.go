@@ -115,23 +115,26 @@ func (w word) freed() word {
 	return w.next(w.key(), KindFree, 0) &^ (maxWindows << wordWindows)
 }
 
-// The next four methods access the state as a word.
+// The next methods access the state as a word, and parts of fields.
 func (e *entry) load() word                { return word(e.state.Load()) }
 func (e *entry) swap(old, next word) bool  { return e.state.CompareAndSwap(uint64(old), uint64(next)) }
 func (e *entry) publish(w word)            { e.state.Store(uint64(w)) }
 func (e *entry) unchanged(since word) bool { return e.load() == since }
 func (e *entry) rights() Rights            { return Rights(e.access.Load() & accessRights) }
+func (e *entry) window() WindowType        { return WindowType(e.access.Load() >> accessWindow & 3) }
+func (e *entry) owner() uint16             { return uint16(e.translation.Load() >> translationOwner) }
 
 // place splits the base of a direct entry into space and offset.
 func place(base uint64) (space uint16, off uint64) {
 	return uint16(base >> spaceShift), base & (1<<spaceShift - 1)
 }
 
-// These are the bits of the field access (enum stag_entry_access): rights, then one
-// touch.
+// These are the bits of the field access (enum stag_entry_access): rights, one touch,
+// and the type of a window.
 const (
 	accessRights   = 0xff
 	accessOneTouch = 1 << 8 // the entry is invalidated after one use
+	accessWindow   = 9      // first of 2 bits: WindowType
 )
 
 // These are the values of the field translation (enum stag_entry_translation): the kind
@@ -164,6 +167,17 @@ type fields struct {
 	qp            uint32
 	parent        uint32
 	rights        Rights
+	oneTouch      bool
+	window        WindowType
+}
+
+// access returns the field access of the entry.
+func (f *fields) access() uint32 {
+	a := uint32(f.rights) | uint32(f.window)<<accessWindow
+	if f.oneTouch {
+		a |= accessOneTouch
+	}
+	return a
 }
 
 // fill writes every field. The caller must have locked the entry (see taken).
@@ -176,6 +190,6 @@ func (e *entry) fill(f fields) {
 	e.parent.Store(f.parent)
 	e.first.Store(0)
 	e.sequence.Store(0)
-	e.access.Store(uint32(f.rights))
+	e.access.Store(f.access())
 	e.translation.Store(translationDirect | uint32(f.owner)<<translationOwner)
 }

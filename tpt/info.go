@@ -17,7 +17,8 @@ type Info struct {
 	External   bool   // the memory is outside of the region heap
 	Offset     uint64 // octets from the start of the heap, or of the external memory
 	QP         uint32 // the only queue pair that may use the entry; 0 means all of PD
-	Parent     uint32 // index of a window's region, or 0
+	Window     WindowType
+	Parent     uint32 // index of the region that a window is bound to, or 0
 	Windows    uint32 // number of windows that are bound to this region
 }
 
@@ -45,15 +46,21 @@ func (e *entry) read(index uint32) (info Info, ok bool) {
 
 func (e *entry) info(index uint32, w word) Info {
 	space, off := place(e.base.Load())
-	access, translation := e.access.Load(), e.translation.Load()
-	return Info{
+	access := e.access.Load()
+	info := Info{
 		STag: NewSTag(index, w.key()), Kind: w.kind(), Valid: w.valid(),
-		Owner: uint16(translation >> translationOwner), Generation: w.generation(),
+		Owner: e.owner(), Generation: w.generation(),
 		PD: PD(e.pd.Load()), Start: e.start.Load(), Length: e.length.Load(),
 		Rights: e.rights(), OneTouch: access&accessOneTouch != 0, Touched: w.touched(),
 		Sequence: e.sequence.Load(), External: space == spaceExternal, Offset: off,
-		QP: e.qp.Load(), Parent: e.parent.Load(), Windows: w.windows(),
+		QP: e.qp.Load(), Window: e.window(), Windows: w.windows(),
 	}
+	if w.valid() {
+		info.Parent = e.parent.Load()
+	} else if info.Kind == KindWindow {
+		info.QP = 0
+	}
+	return info
 }
 
 // Memory returns the octets of an entry and the tagged offset of the first octet. The

@@ -5,7 +5,7 @@ package tpt
 // The caller must therefore not be within a step of an engine. If the entry is invalid
 // already, Invalidate succeeds. Errors: ErrSTag, ErrPD, ErrBound.
 func (t *Table) Invalidate(s STag, pd PD) error {
-	if err := t.revoke(s, pd, word.revoked); err != nil {
+	if _, err := t.revoke(s, pd, anyKind, word.revoked); err != nil {
 		return err
 	}
 	// Another caller has made the entry invalid, and engines may still use its memory.
@@ -17,7 +17,7 @@ func (t *Table) Invalidate(s STag, pd PD) error {
 // entry, with another key, after half of the free entries have been used. The errors
 // are those of Invalidate. If several calls name one STag, only one of them succeeds.
 func (t *Table) Deregister(s STag, pd PD) error {
-	if err := t.revoke(s, pd, word.taken); err != nil {
+	if _, err := t.revoke(s, pd, anyKind, word.taken); err != nil {
 		return err
 	}
 	t.epochs.wait(t.epochs.ticket())
@@ -30,51 +30,68 @@ func (t *Table) Deregister(s STag, pd PD) error {
 	return nil
 }
 
-// revoke replaces the state of an entry of pd by the result of change, which must not
-// be valid.
-func (t *Table) revoke(s STag, pd PD, change func(word) word) error {
+// anyKind is the argument of revoke that accepts entries of all kinds.
+const anyKind = KindFree
+
+// revoke replaces the state of an entry of pd and of the kind by the result of change,
+// which must not be valid. It returns the old state. If the entry is a window, revoke
+// ends the binding.
+func (t *Table) revoke(s STag, pd PD, kind Kind, change func(word) word) (word, error) {
 	e, ok := t.at(s)
 	for ok {
 		w := e.load()
-		if !w.known(s) {
+		if !w.known(s) || kind != anyKind && w.kind() != kind {
 			break
 		}
-		has := PD(e.pd.Load())
+		has, parent := PD(e.pd.Load()), e.parent.Load()
 		switch {
 		case !e.unchanged(w):
 			continue
 		case has != pd:
-			return fail(ErrPD, "invalidate STag %v in protection domain %d: it is in another one", s, pd)
+			return 0, fail(ErrPD, "invalidate STag %v in protection domain %d: it is in another one", s, pd)
 		case w.windows() != 0:
-			return fail(ErrBound, "invalidate STag %v: %d windows are bound to it: unbind them first", s, w.windows())
+			return 0, fail(ErrBound, "invalidate STag %v: %d windows are bound to it: unbind them first", s, w.windows())
 		}
 		if e.swap(w, change(w)) {
-			return nil
+			t.unbound(w, parent)
+			return w, nil
 		}
 	}
-	return fail(ErrSTag, "invalidate STag %v: there is none, or it has been deregistered", s)
+	return 0, fail(ErrSTag, "invalidate STag %v: there is none, or it has been deregistered", s)
 }
 
-// StartInvalidate makes an entry invalid for a peer or a work request (Send with
-// Invalidate). It never waits. Other engines may still access the memory until Passed
-// returns true for the ticket.
+// StartInvalidate makes an entry invalid for a peer (Send with Invalidate). It never
+// waits, locks or allocates. Other engines may still access the memory until Passed
+// returns true for the ticket. A window becomes unbound.
 //
-// The fault is BadSTag if there is no such entry or windows are bound to it. The fault
-// is WrongPD if the entry is in another protection domain or bound to another queue
-// pair. A peer may invalidate an entry that it may access and that is bound to its own
-// queue pair. Any other entry is shared by several streams, so a peer must not
-// invalidate it for the other streams (RFC 5040 §8.1.1 rule 7). The fault for such an
-// entry is NoRight unless the entry has the right RemoteInvalidate. An entry that is
-// invalid already is no fault, because its owner may have invalidated it just before.
+// The fault is BadSTag if there is no such entry. The fault is Bound if windows are
+// bound to it. The fault is WrongPD if the entry is in another protection domain or
+// bound to another queue pair. A peer may invalidate an entry that it may access and
+// that is bound to its own queue pair. Any other entry is shared by several streams, so
+// a peer must not invalidate it for the other streams (RFC 5040 §8.1.1 rule 7). The
+// fault for such an entry is NoRight unless the entry has the right RemoteInvalidate. An
+// entry that is invalid already is no fault, because its owner may have invalidated it
+// just before.
 func (t *Table) StartInvalidate(s STag, pd PD, qp uint32) (Ticket, Fault) {
+	return t.start(s, pd, qp, true)
+}
+
+// StartLocalInvalidate makes an entry invalid for a work request of its owner. It does
+// what StartInvalidate does, and needs no right. The faults are BadSTag, WrongPD and
+// Bound.
+func (t *Table) StartLocalInvalidate(s STag, pd PD, qp uint32) (Ticket, Fault) {
+	return t.start(s, pd, qp, false)
+}
+
+func (t *Table) start(s STag, pd PD, qp uint32, peer bool) (Ticket, Fault) {
 	e, ok := t.at(s)
 	f := BadSTag
 	for ok {
-		w := e.load()
+		w, parent := e.load(), e.parent.Load()
 		if !w.known(s) {
 			break
 		}
-		f = e.revocable(w, pd, qp)
+		f = e.revocable(w, pd, qp, peer)
 		if !e.unchanged(w) {
 			f = BadSTag
 			continue
@@ -82,7 +99,11 @@ func (t *Table) StartInvalidate(s STag, pd PD, qp uint32) (Ticket, Fault) {
 		if f != OK {
 			break
 		}
-		if !w.valid() || e.swap(w, w.revoked()) {
+		if !w.valid() {
+			return t.epochs.ticket(), OK
+		}
+		if e.swap(w, w.revoked()) {
+			t.unbound(w, parent)
 			return t.epochs.ticket(), OK
 		}
 	}
@@ -93,24 +114,18 @@ func (t *Table) StartInvalidate(s STag, pd PD, qp uint32) (Ticket, Fault) {
 // Fail makes an entry invalid because its memory cannot be accessed any more. The
 // engine that detects the failed access calls Fail. Fail never waits. It does not
 // change an entry that is free or invalid already.
-func (t *Table) Fail(s STag) {
-	for e, ok := t.at(s); ok; {
-		if w := e.load(); !w.known(s) || !w.valid() || e.swap(w, w.revoked()) {
-			return
-		}
-	}
-}
+func (t *Table) Fail(s STag) { t.end(s) }
 
-// revocable returns OK if a peer of the queue pair may invalidate the entry, otherwise
-// the fault. w is the entry's state.
-func (e *entry) revocable(w word, pd PD, qp uint32) Fault {
+// revocable returns OK if the queue pair may invalidate the entry, otherwise the fault.
+// w is the entry's state. peer says that the queue pair's peer asks for it.
+func (e *entry) revocable(w word, pd PD, qp uint32, peer bool) Fault {
 	rights, bound := e.rights(), e.qp.Load() != 0
 	switch {
-	case !e.belongs(pd, qp):
+	case !e.belongs(w, pd, qp):
 		return WrongPD
 	case w.windows() != 0:
-		return BadSTag
-	case rights&RemoteInvalidate == 0 && (!bound || rights&remote == 0):
+		return Bound
+	case peer && rights&RemoteInvalidate == 0 && (!bound || rights&remote == 0):
 		return NoRight
 	}
 	return OK

@@ -59,7 +59,7 @@ func TestConstantsMatchC(t *testing.T) {
 		"ACCESS_LOCAL_READ": bit(uint64(LocalRead)), "ACCESS_LOCAL_WRITE": bit(uint64(LocalWrite)),
 		"ACCESS_REMOTE_READ": bit(uint64(RemoteRead)), "ACCESS_REMOTE_WRITE": bit(uint64(RemoteWrite)),
 		"ACCESS_REMOTE_ATOMIC": bit(uint64(RemoteAtomic)), "ACCESS_BIND": bit(uint64(Bind)), "ACCESS_REMOTE_INVALIDATE": bit(uint64(RemoteInvalidate)),
-		"ACCESS_ONE_TOUCH":   bit(accessOneTouch),
+		"ACCESS_ONE_TOUCH": bit(accessOneTouch), "ACCESS_WINDOW": accessWindow,
 		"TRANSLATION_DIRECT": translationDirect, "TRANSLATION_FIRST": translationFirst, "TRANSLATION_SECOND": translationSecond,
 		"TRANSLATION_PAGE": translationPage, "TRANSLATION_OWNER": translationOwner,
 		"SPACE_HEAP": spaceHeap, "SPACE_EXTERNAL": spaceExternal, "SPACE_SHIFT": spaceShift,

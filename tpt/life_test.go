@@ -106,7 +106,7 @@ func TestBoundRegionStays(t *testing.T) {
 	e, _ := s.at(stag)
 	e.publish(e.load() | 2<<wordWindows)
 	rig.Says(t, s.Deregister(stag, s.pd), ErrBound, "2 windows")
-	if _, f := s.StartInvalidate(stag, s.pd, 1); f != BadSTag {
+	if _, f := s.StartInvalidate(stag, s.pd, 1); f != Bound {
 		t.Errorf("a peer: %v", f)
 	}
 	e.publish(e.load() &^ (maxWindows << wordWindows))

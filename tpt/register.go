@@ -9,14 +9,27 @@ type Region struct {
 	Memory []byte
 	Start  uint64 // tagged offset of the first octet
 	Rights Rights // rights of access; Register always adds local read
+
+	// OneTouch says that the first message of a peer that uses the region makes it
+	// invalid. The table only records this: see Touch and Spend.
+	OneTouch bool
+}
+
+func (r Rights) check() error {
+	switch {
+	case r&^allRights != 0:
+		return fail(ErrRights, "register with rights %#x: unknown ones: leave them out", uint8(r&^allRights))
+	case r&changing != 0 && r&LocalWrite == 0:
+		return fail(ErrRights, "register with rights %v: what peers may change must be writable here: add local write", r)
+	}
+	return nil
 }
 
 func (r Region) check() error {
+	if err := r.Rights.check(); err != nil {
+		return err
+	}
 	switch {
-	case r.Rights&^allRights != 0:
-		return fail(ErrRights, "register with rights %#x: unknown ones: leave them out", uint8(r.Rights&^allRights))
-	case r.Rights&changing != 0 && r.Rights&LocalWrite == 0:
-		return fail(ErrRights, "register with rights %v: what peers may change must be writable here: add local write", r.Rights)
 	case len(r.Memory) == 0:
 		return fail(ErrMemory, "register no memory: give at least one octet")
 	case uint64(len(r.Memory)) >= 1<<spaceShift:
@@ -35,33 +48,41 @@ func (t *Table) Register(r Region) (STag, error) {
 	if err := r.check(); err != nil {
 		return 0, err
 	}
-	index, key, err := t.acquire(r.PD)
+	e, stag, err := t.lock(r.PD, KindRegion)
 	if err != nil {
 		return 0, err
 	}
-	e := &t.entries[index]
-	old := e.load()
-	taken := old.next(key, KindRegion, wordBusy)
-	if old.kind() != KindFree || old.busy() || !e.swap(old, taken) {
-		t.disown(r.PD)
-		return 0, fail(ErrForeign, "register in protection domain %d: another process writes to entry %d: let only one own the table", r.PD, index)
-	}
-	f := fields{start: r.Start, length: uint64(len(r.Memory)), owner: t.owner, pd: r.PD, qp: r.QP, rights: r.Rights | LocalRead}
+	f := fields{start: r.Start, length: uint64(len(r.Memory)), owner: t.owner, pd: r.PD, qp: r.QP, rights: r.Rights | LocalRead, oneTouch: r.OneTouch}
 	if off, ok := offsetIn(t.heap, r.Memory); ok {
 		f.space, f.offset = spaceHeap, off
 	} else {
 		f.space = spaceExternal
-		t.external.keep(index, r.Memory)
+		t.external.keep(stag.Index(), r.Memory)
 	}
 	e.fill(f)
-	e.publish(taken.next(key, KindRegion, wordValid))
-	return NewSTag(index, key), nil
+	e.publish(e.load().next(stag.Key(), KindRegion, wordValid))
+	return stag, nil
 }
 
-// disown gives up an entry that another process writes to. The table does not use the
-// entry again.
-func (t *Table) disown(pd PD) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.pds[pd]--
+// Reregister replaces the rights of a region of pd. It implements the verb. Accesses of
+// peers and work requests during the call may be refused with BadSTag. When Reregister
+// returns, no engine accesses the memory with the old rights. The STag stays the same.
+// Errors: ErrSTag if there is no such valid region, ErrPD, ErrRights, ErrBound.
+func (t *Table) Reregister(s STag, pd PD, r Rights) error {
+	if err := r.check(); err != nil {
+		return err
+	}
+	w, err := t.revoke(s, pd, KindRegion, word.taken)
+	if err != nil {
+		return err
+	}
+	e, _ := t.at(s)
+	if !w.valid() {
+		e.publish(e.load().revoked())
+		return fail(ErrSTag, "register STag %v again: the region is invalid: deregister it", s)
+	}
+	e.access.Store(e.access.Load()&^accessRights | uint32(r|LocalRead))
+	e.publish(e.load().next(s.Key(), KindRegion, wordValid))
+	t.epochs.wait(t.epochs.ticket())
+	return nil
 }

@@ -48,5 +48,8 @@ func (s *slots) key(w word) uint8 {
 	if w.fresh() {
 		return uint8(s.luck.Uint32())
 	}
-	return w.key() + 1 + uint8(s.luck.Uint32N(255))
+	return s.otherKey(w.key())
 }
+
+// otherKey returns a random key that differs from k.
+func (s *slots) otherKey(k uint8) uint8 { return k + 1 + uint8(s.luck.Uint32N(255)) }

@@ -24,7 +24,7 @@ func (s STag) String() string { return fmt.Sprintf("0x%08x", uint32(s)) }
 // of its own protection domain. 0 means none.
 type PD uint32
 
-// Rights are the permitted accesses to an entry's octets. Every entry permits local
+// Rights are the permitted accesses to an entry's octets. Every region permits local
 // read.
 type Rights uint8
 
@@ -74,6 +74,7 @@ const (
 	NoRight           // the entry does not give the right
 	Wrap              // the access would go past offset 2^64-1
 	OutOfBounds       // the access is not wholly within the entry
+	Bound             // windows are bound to the region, or the window is bound
 
 	Faults // number of faults, including OK
 )
@@ -85,6 +86,7 @@ var faultNames = [Faults]string{
 	NoRight:     "the STag does not give that right",
 	Wrap:        "the access wraps around the largest offset",
 	OutOfBounds: "the access reaches outside of the region",
+	Bound:       "windows are bound to the region, or the window is bound",
 }
 
 func (f Fault) String() string {

@@ -121,6 +121,30 @@ func (t *Table) acquire(pd PD) (index uint32, key uint8, err error) {
 	return index, t.slots.key(t.entries[index].load()), nil
 }
 
+// lock reserves an entry of pd for an object of kind k, and sets it to BUSY. The caller
+// must fill and publish the entry, which then has the returned STag.
+func (t *Table) lock(pd PD, k Kind) (*entry, STag, error) {
+	index, key, err := t.acquire(pd)
+	if err != nil {
+		return nil, 0, err
+	}
+	e := &t.entries[index]
+	old := e.load()
+	if old.kind() != KindFree || old.busy() || !e.swap(old, old.next(key, k, wordBusy)) {
+		t.disown(pd)
+		return nil, 0, fail(ErrForeign, "register in protection domain %d: another process writes to entry %d: let only one own the table", pd, index)
+	}
+	return e, NewSTag(index, key), nil
+}
+
+// disown gives up an entry that another process writes to. The table does not use the
+// entry again.
+func (t *Table) disown(pd PD) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.pds[pd]--
+}
+
 // release frees an entry of pd. No engine may be using it.
 func (t *Table) release(index uint32, pd PD) {
 	t.mu.Lock()

@@ -139,6 +139,7 @@ var refusalNames = [tpt.Faults]string{
 	tpt.NoRight:     "no_right",
 	tpt.Wrap:        "wrap",
 	tpt.OutOfBounds: "out_of_bounds",
+	tpt.Bound:       "bound",
 }
 
 // reportCounters adds the counters that belong to no queue.

@@ -1,0 +1,276 @@
+package tpt
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// thing is what the model knows of an entry.
+type thing struct {
+	kind    Kind
+	valid   bool
+	pd      PD
+	qp      uint32
+	start   uint64
+	mem     []byte
+	rights  Rights
+	window  WindowType
+	region  STag // of a bound window
+	windows int
+	touch   bool
+	touched bool
+}
+
+// world is a plain model of the table's verbs, by STag.
+type world struct {
+	t      *testing.T
+	s      *stage
+	luck   *rand.Rand
+	pds    [2]PD
+	things map[STag]*thing
+	live   []STag // the STags of things
+	stags  []STag // the last STags, live or not
+	done   map[string]int
+}
+
+// TestModel makes 100,000 random steps with all verbs, and compares each answer of the
+// table with that of the model.
+func TestModel(t *testing.T) {
+	s := newStage(t, Config{Entries: 32, Seed: [32]byte{2}})
+	w := &world{t: t, s: s, luck: rand.New(rand.NewPCG(3, 4)), pds: [2]PD{s.pd, s.domain()}, things: map[STag]*thing{}, done: map[string]int{}}
+	verbs := []func(){w.register, w.alloc, w.bind, w.bind, w.bind, w.invalidate, w.local, w.deregister, w.deregister, w.rereg, w.touch, w.check, w.check, w.check, w.check}
+	for range 100000 {
+		verbs[w.luck.IntN(len(verbs))]()
+		if t.Failed() {
+			return
+		}
+	}
+	for _, verb := range []string{"register", "alloc", "bind", "unbind", "invalidate", "local", "deregister", "rereg", "touch", "check"} {
+		if w.done[verb] < 100 {
+			t.Errorf("%s succeeded only %d times: the test does not try it", verb, w.done[verb])
+		}
+	}
+}
+
+// agree compares an answer of the table with the model's.
+func (w *world) agree(verb string, got, want any) bool {
+	w.t.Helper()
+	if got != want {
+		w.t.Errorf("%s: %v, the model says %v", verb, got, want)
+	}
+	ok := got == any(OK) || got == any(true)
+	if ok {
+		w.done[verb]++
+	}
+	return ok
+}
+
+func (w *world) pd() PD     { return w.pds[w.luck.IntN(20)/19] }
+func (w *world) qp() uint32 { return uint32(1 + w.luck.IntN(2)) }
+
+// stag returns an STag: mostly one of a live thing of the kind, sometimes an old one or
+// a wrong one. KindFree stands for all kinds.
+func (w *world) stag(k Kind) STag {
+	for range 8 {
+		if len(w.live) == 0 || w.luck.IntN(60) == 0 {
+			break
+		}
+		if stag := w.live[w.luck.IntN(len(w.live))]; k == KindFree || w.things[stag].kind == k {
+			return stag
+		}
+	}
+	if len(w.stags) == 0 || w.luck.IntN(3) == 0 {
+		return STag(w.luck.Uint32N(64 << 8))
+	}
+	if from := len(w.stags) - 40; from > 0 {
+		w.stags = w.stags[from:]
+	}
+	return w.stags[w.luck.IntN(len(w.stags))]
+}
+
+func (w *world) knows(stag STag, x *thing) {
+	w.things[stag] = x
+	w.live, w.stags = append(w.live, stag), append(w.stags, stag)
+}
+
+func (w *world) forgets(stag STag) {
+	delete(w.things, stag)
+	w.live = slices.DeleteFunc(w.live, func(s STag) bool { return s == stag })
+}
+
+func (w *world) register() {
+	r := Region{PD: w.pd(), Start: uint64(w.luck.IntN(9)), Rights: Rights(w.luck.IntN(int(allRights)+1)) | LocalWrite, OneTouch: w.luck.IntN(4) == 0}
+	if r.Memory = make([]byte, 64); w.luck.IntN(2) == 0 {
+		r.Memory = w.s.heap[:64]
+	}
+	if w.luck.IntN(4) == 0 {
+		r.QP = w.qp()
+	}
+	stag, err := w.s.Register(r)
+	if w.agree("register", err == nil, len(w.things) < 31) {
+		w.knows(stag, &thing{kind: KindRegion, valid: true, pd: r.PD, qp: r.QP, start: r.Start, mem: r.Memory, rights: r.Rights | LocalRead, touch: r.OneTouch})
+	}
+}
+
+func (w *world) alloc() {
+	pd, k := w.pd(), WindowType(1+w.luck.IntN(3))
+	stag, err := w.s.AllocWindow(pd, k)
+	if w.agree("alloc", err == nil, len(w.things) < 31) {
+		w.knows(stag, &thing{kind: KindWindow, pd: pd, window: k})
+	}
+}
+
+// unbound ends the binding of a window in the model.
+func (w *world) unbound(x *thing) {
+	if x.kind == KindWindow && x.valid {
+		w.things[x.region].windows--
+	}
+	x.valid = false
+}
+
+func (w *world) bind() {
+	b := Binding{
+		Window: w.stag(KindWindow), Key: uint8(w.luck.Uint32()), Region: w.stag(KindRegion), PD: w.pd(), QP: w.qp(), TO: uint64(w.luck.IntN(30)), Len: uint64(1 + w.luck.IntN(40)),
+		Rights: Rights(w.luck.IntN(128)) & (remote | RemoteInvalidate), ZeroBased: w.luck.IntN(2) == 0, OneTouch: w.luck.IntN(4) == 0,
+	}
+	if w.luck.IntN(8) == 0 {
+		b.Len = 0
+	}
+	x, want := w.things[b.Window], OK
+	r := w.things[b.Region]
+	switch {
+	case x == nil || x.kind != KindWindow:
+		want = BadSTag
+	case x.pd != b.PD || x.valid && x.qp != 0 && x.qp != b.QP:
+		want = WrongPD
+	case b.Len == 0:
+	case x.window != Type1 && x.valid:
+		want = Bound
+	case r == nil || r.kind != KindRegion || !r.valid:
+		want = BadSTag
+	case r.pd != b.PD || r.qp != 0 && r.qp != b.QP:
+		want = WrongPD
+	case r.rights&Bind == 0:
+		want = NoRight
+	case b.TO < r.start || b.TO+b.Len > r.start+64:
+		want = OutOfBounds
+	}
+	stag, _, f := w.s.Bind(&b)
+	verb := "bind"
+	if b.Len == 0 {
+		verb = "unbind"
+	}
+	if !w.agree(verb, f, want) {
+		return
+	}
+	w.unbound(x)
+	w.forgets(b.Window)
+	w.knows(stag, x)
+	if b.Len == 0 {
+		x.qp, x.rights = 0, 0
+		return
+	}
+	r.windows++
+	x.valid, x.region, x.qp, x.touched, x.touch = true, b.Region, r.qp, false, b.OneTouch
+	x.start, x.rights, x.mem = b.TO, b.Rights, r.mem[b.TO-r.start:][:b.Len]
+	if b.ZeroBased {
+		x.start = 0
+	}
+	if x.window != Type1 {
+		x.qp = b.QP
+	}
+}
+
+// revocable says in the model who may invalidate.
+func (w *world) revocable(x *thing, pd PD, qp uint32) Fault {
+	switch {
+	case x == nil:
+		return BadSTag
+	case x.pd != pd || (x.valid || x.kind == KindRegion) && x.qp != 0 && x.qp != qp:
+		return WrongPD
+	case x.windows != 0:
+		return Bound
+	}
+	return OK
+}
+
+func (w *world) invalidate() {
+	stag, pd, qp := w.stag(KindFree), w.pd(), w.qp()
+	x := w.things[stag]
+	want := w.revocable(x, pd, qp)
+	if want == OK && x.rights&RemoteInvalidate == 0 && (x.qp == 0 || x.rights&remote == 0) {
+		want = NoRight
+	}
+	if _, f := w.s.StartInvalidate(stag, pd, qp); w.agree("invalidate", f, want) {
+		w.unbound(x)
+	}
+}
+
+func (w *world) local() {
+	stag, pd, qp := w.stag(KindFree), w.pd(), w.qp()
+	x := w.things[stag]
+	if _, f := w.s.StartLocalInvalidate(stag, pd, qp); w.agree("local", f, w.revocable(x, pd, qp)) {
+		w.unbound(x)
+	}
+}
+
+func (w *world) deregister() {
+	stag, pd := w.stag(KindFree), w.pd()
+	x := w.things[stag]
+	err := w.s.Deregister(stag, pd)
+	if w.agree("deregister", err == nil, x != nil && x.pd == pd && x.windows == 0) {
+		w.unbound(x)
+		w.forgets(stag)
+	}
+}
+
+func (w *world) rereg() {
+	stag, pd, r := w.stag(KindRegion), w.pd(), Rights(w.luck.IntN(int(allRights)+1))|LocalWrite
+	x := w.things[stag]
+	err := w.s.Reregister(stag, pd, r)
+	if w.agree("rereg", err == nil, x != nil && x.kind == KindRegion && x.valid && x.pd == pd && x.windows == 0) {
+		x.rights, x.touched = r|LocalRead, false
+	}
+}
+
+func (w *world) touch() {
+	stag := w.stag(KindFree)
+	x := w.things[stag]
+	live := x != nil && x.valid
+	if w.luck.IntN(2) == 0 {
+		if w.agree("touch", w.s.Touch(stag, 1), live && x.touch && !x.touched) {
+			x.touched = true
+		}
+		return
+	}
+	if live && x.windows != 0 {
+		return // the caller spends only what a peer has used, and windows stay bound to it
+	}
+	if _, ok := w.s.Spend(stag); w.agree("spend", ok, live) {
+		w.unbound(x)
+	}
+}
+
+func (w *world) check() {
+	a := Access{STag: w.stag(KindFree), PD: w.pd(), QP: w.qp(), Right: Rights(1 << w.luck.IntN(6)), TO: uint64(w.luck.IntN(20)), Len: uint32(1 + w.luck.IntN(20))}
+	x, want := w.things[a.STag], OK
+	switch {
+	case x == nil || !x.valid || x.kind == KindWindow && a.Right&^remote != 0:
+		want = BadSTag
+	case x.pd != a.PD || x.qp != 0 && x.qp != a.QP:
+		want = WrongPD
+	case x.rights&a.Right == 0:
+		want = NoRight
+	case a.TO < x.start || a.TO+uint64(a.Len) > x.start+uint64(len(x.mem)):
+		want = OutOfBounds
+	}
+	mem, f := w.s.Check(a)
+	if w.agree("check", f, want) && (len(mem) != int(a.Len) || &mem[0] != &x.mem[a.TO-x.start]) {
+		w.t.Errorf("%+v: %d octets of other memory", a, len(mem))
+	}
+	info, ok := w.s.Entry(a.STag.Index())
+	if x != nil && (!ok || info.STag != a.STag || info.Valid != x.valid || info.Windows != uint32(x.windows) || info.Touched != (x.touched && x.valid)) {
+		w.t.Errorf("%+v, the model says %+v", info, *x)
+	}
+}
