@@ -24,8 +24,9 @@ type CQ struct {
 	number  uint32 // number in `stag show cqs`
 	notify  chan struct{}
 
-	polling sync.Mutex              // lock that is held during Poll
-	runners atomic.Pointer[runners] // runners of the CQ's QPs; nil unless progress is inline
+	polling  sync.Mutex // lock that is held during Poll
+	contexts contexts
+	runners  atomic.Pointer[runners] // runners of the CQ's QPs; nil unless progress is inline
 
 	mu      sync.Mutex // guards the fields below; held briefly, also by engines
 	wake    chan struct{}
@@ -77,6 +78,9 @@ func (c *CQ) Poll(dst []Completion) int {
 
 func (c *CQ) take(dst []Completion) int {
 	c.polling.Lock()
+	if c.contexts.left != nil {
+		c.forget()
+	}
 	n := c.queue.Poll(dst)
 	c.polling.Unlock()
 	return n
@@ -239,14 +243,20 @@ func (c *CQ) join(qp *QP) error {
 		return ErrCQOverrun
 	}
 	c.users[qp]++
+	c.contexts.add(qp)
 	return nil
 }
 
 func (c *CQ) leave(qp *QP) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.users[qp]--; c.users[qp] <= 0 {
+	c.users[qp]--
+	last := c.users[qp] <= 0
+	if last {
 		delete(c.users, qp)
+	}
+	c.mu.Unlock()
+	if last {
+		c.depart(qp)
 	}
 }
 

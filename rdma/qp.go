@@ -24,6 +24,14 @@ type QPConfig struct {
 	RecvDepth int // work requests that the receive queue can hold; 0 means 128
 	MaxSGE    int // elements of a work request's list; 0 means 4
 	MaxInline int // largest length of inline data in octets; 0 means 64, NoInline means none
+
+	// SQSigAll gives every request of the send queue the flag Signaled (sq_sig_all of
+	// libibverbs). Each request then takes a place in SendCQ.
+	SQSigAll bool
+
+	// Context is a value of the program (qp_context of libibverbs). CQ.QPContext returns
+	// it for each completion of the QP. nil means none.
+	Context any
 }
 
 // NoInline is a value of QPConfig.MaxInline. NoInline means that the QP takes no inline
@@ -144,7 +152,7 @@ func (pd *PD) CreateQP(cfg QPConfig) (*QP, error) {
 	qp.machine = rdmap.New(rdmap.Config{
 		Number: number, PD: pd.domain, Table: pd.adapter.table, Board: pd.adapter.board,
 		SendCQ: cfg.SendCQ.queue, RecvCQ: cfg.RecvCQ.queue, SendDepth: cfg.SendDepth, RecvDepth: cfg.RecvDepth,
-		MaxSGE: cfg.MaxSGE, MaxInline: cfg.MaxInline,
+		MaxSGE: cfg.MaxSGE, MaxInline: cfg.MaxInline, SignalAll: cfg.SQSigAll,
 	})
 	qp.machine.News.Fire = qp.news
 	if err := qp.enlist(); err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// Config is the configuration of a QP. Only MaxInline, SendRing and RecvRing may be
-// zero.
+// Config is the configuration of a QP. Only MaxInline, SignalAll, SendRing and
+// RecvRing may be zero.
 type Config struct {
 	Number uint32 // number of the QP, for completions and for bound windows
 	PD     tpt.PD
@@ -25,6 +25,7 @@ type Config struct {
 	SendDepth, RecvDepth int      // work requests that a queue holds, at least 1
 	MaxSGE               int      // elements of a work request's list, 1 to 255
 	MaxInline            int      // largest length of inline data in octets
+	SignalAll            bool     // every send has the flag Signaled
 
 	// SendRing and RecvRing are memory for the queues, laid out for the depths and
 	// limits above. A queue without a ring allocates its own memory.
@@ -113,6 +114,9 @@ func New(c Config) *QP {
 		msn:      [queues]uint32{1, 1, 1},
 	}
 	q.sq.Init(c.SendRing, c.SendDepth, c.MaxSGE, c.MaxInline)
+	if c.SignalAll {
+		q.sq.Always = work.Signaled
+	}
 	q.rq.Init(c.RecvRing, c.RecvDepth, c.MaxSGE)
 	return q
 }

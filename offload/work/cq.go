@@ -151,6 +151,12 @@ func (c *CQ) Len() int {
 	return int(min(c.tail.Load()-head, c.size))
 }
 
+// Pushed returns the position behind the newest completion. Positions count from 0.
+func (c *CQ) Pushed() uint64 { return c.tail.Load() }
+
+// Polled returns the position of the oldest completion that has not been polled.
+func (c *CQ) Polled() uint64 { return c.ends.head.Load() }
+
 // Poll moves completions into dst, oldest first, and returns their number. Only one
 // goroutine at a time may call Poll. Only pollers in this process may use Poll. Poll
 // gives places back when it stores head, so that a post after Poll finds room.

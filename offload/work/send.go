@@ -46,6 +46,7 @@ type SendQueue struct {
 	list    []SGE    // elements of wr
 	ends    *queueEnds
 	Places  *Places
+	Always  SendFlags // flags that every request has besides its own; they do not change after the first post
 
 	tail *atomic.Uint32 // position of the next post; the poster writes it
 	own  atomic.Uint32  // memory of tail if the caller has passed no memory
@@ -140,7 +141,7 @@ func (q *SendQueue) load() {
 // returned stays valid until Next is called again.
 func (q *SendQueue) Begin() (pos uint32) {
 	pos, w := q.next, q.Next()
-	*q.At(pos) = Record{ID: w.ID, Length: w.Length, Op: w.Op, Flags: w.Flags}
+	*q.At(pos) = Record{ID: w.ID, Length: w.Length, Op: w.Op, Flags: w.Flags | q.Always}
 	q.next++
 	q.loaded = false
 	return pos
