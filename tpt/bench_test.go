@@ -26,7 +26,11 @@ func BenchmarkRegisterDeregister(b *testing.B) {
 				m := mem(s)
 				b.ReportAllocs()
 				for b.Loop() {
-					if err := s.Deregister(s.register(m, 0, LocalWrite|RemoteWrite), s.pd); err != nil {
+					stag, err := s.Register(Region{PD: s.pd, Memory: m, Rights: LocalWrite | RemoteWrite})
+					if err != nil {
+						b.Fatal(err)
+					}
+					if err := s.Deregister(stag, s.pd); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -110,5 +114,93 @@ func BenchmarkEnterLeave(b *testing.B) {
 	for b.Loop() {
 		r.Enter()
 		r.Leave()
+	}
+}
+
+// stepLen is how many work requests a step of an engine handles in these benchmarks.
+const stepLen = 64
+
+// BenchmarkBind binds and unbinds a window in turn, as an engine does in its steps.
+func BenchmarkBind(b *testing.B) {
+	tables(b, func(b *testing.B, s *stage) {
+		r := s.Join()
+		region, w := s.register(s.heap[:4096], 0, LocalWrite|Bind), s.window(Type1)
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			if i%stepLen == 0 {
+				r.Leave()
+				r.Enter()
+			}
+			next, _, f := s.Bind(&Binding{Window: w, Key: w.Key() + 1, Region: region, PD: s.pd, TO: 100, Len: uint64(i & 1 * 1000), Rights: RemoteWrite})
+			if w = next; f != OK {
+				b.Fatal(f)
+			}
+		}
+		r.Leave()
+	})
+}
+
+// BenchmarkRegisterInvalidate allocates and registers an entry, and then an engine
+// invalidates and deregisters the entry. BenchmarkDeregister measures the last alone.
+func BenchmarkRegisterInvalidate(b *testing.B) {
+	tables(b, func(b *testing.B, s *stage) {
+		r := s.Join()
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			if i%stepLen == 0 {
+				r.Leave()
+				r.Enter()
+			}
+			stag, err := s.Register(Region{PD: s.pd, Memory: s.heap[:4096], Rights: LocalWrite | RemoteWrite | RemoteInvalidate})
+			if err != nil {
+				b.Fatal(err)
+			}
+			_, f := s.StartInvalidate(stag, s.pd, 1)
+			if _, g := s.StartDeregister(stag, s.pd, 1); f != OK || g != OK {
+				b.Fatal(f, g)
+			}
+		}
+		r.Leave()
+	})
+}
+
+// BenchmarkDeregister measures the deregistration by an engine, with the Leave that
+// frees the entries.
+func BenchmarkDeregister(b *testing.B) {
+	tables(b, func(b *testing.B, s *stage) {
+		r := s.Join()
+		var stags [stepLen]STag
+		b.ReportAllocs()
+		n := 0
+		for b.Loop() {
+			if n == 0 {
+				b.StopTimer()
+				for i := range stags {
+					stags[i] = s.register(s.heap[:4096], 0, LocalWrite)
+				}
+				b.StartTimer()
+				r.Enter()
+			}
+			if _, f := s.StartDeregister(stags[n], s.pd, 1); f != OK {
+				b.Fatal(f)
+			}
+			if n++; n == stepLen {
+				r.Leave()
+				n = 0
+			}
+		}
+		r.Leave()
+	})
+}
+
+// BenchmarkJoin measures the join and the close of a Reader beside 30,000 others.
+func BenchmarkJoin(b *testing.B) {
+	s := newStage(b, Config{})
+	for range 30000 {
+		s.JoinShared()
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		s.JoinShared().Close()
 	}
 }

@@ -10,6 +10,7 @@
 //	Invalidate, StartInvalidate, Deregister
 //	         -> the entry is not valid    invalidate.go
 //	         -> and no Reader uses it     epoch.go
+//	         -> and the entry is free     retire.go, slots.go
 //
 // An entry is 64 octets long, one cache line. bpf/abi.h defines its layout (struct
 // stag_entry), so that the table can be a BPF array that tools and programs read. The
@@ -34,6 +35,7 @@
 //	Bind                                a work request that binds or unbinds a window
 //	StartLocalInvalidate                a work request that invalidates an entry
 //	StartInvalidate                     a peer's Send with Invalidate
+//	StartDeregister                     a work request or a message that ends an entry
 //	Touch, Spend                        a message that uses an entry of one touch
 //	Fail                                the memory of an entry has faulted
 //	Passed                              whether a Ticket has passed
@@ -42,7 +44,7 @@
 // other engines may still be within a step in which an earlier Check succeeded. So the
 // work request completes, and the message is delivered, when Passed returns true for the
 // ticket. The engine's own step counts as well, so that is in a later step, unless the
-// ticket is 0. No function that refuses changes an entry.
+// ticket is 0. All tickets of a step cost one shared write. No function that refuses changes an entry.
 //
 // # Windows
 //

@@ -10,10 +10,11 @@ import (
 // invalidated memory any more. The zero Ticket has always passed.
 type Ticket uint64
 
-// epochs tells when no Reader can use invalidated memory any more. Every ticket begins
-// a new epoch with the next number. Each Reader stores in its slot the epoch in which
-// its step began. A Reader whose step began in the ticket's epoch or later has seen
-// that the entry is not valid.
+// epochs tells when no Reader can use invalidated memory any more. A ticket is the
+// number of the next epoch. That epoch begins when the first of its tickets is asked
+// for, so that all tickets of a step of an engine share one epoch. Each Reader stores in
+// its slot the epoch in which its step began. A Reader whose step began in the ticket's
+// epoch or later has seen that the entry is not valid.
 type epochs struct {
 	now     atomic.Uint64
 	settled atomic.Uint64 // all tickets up to this number have passed
@@ -34,15 +35,17 @@ func (p *epochs) init() {
 	p.common.Store(new([]*slot))
 }
 
-// ticket begins a new epoch. The caller must have made the entry invalid before.
-func (p *epochs) ticket() Ticket { return Ticket(p.now.Add(1)) }
+// ticket returns the next epoch. The caller must have made the entry invalid before.
+func (p *epochs) ticket() Ticket { return Ticket(p.now.Load() + 1) }
 
 func (p *epochs) passed(k Ticket) bool {
 	if uint64(k) <= p.settled.Load() {
 		return true
 	}
-	if uint64(k) > p.now.Load() {
+	if now := p.now.Load(); uint64(k) > now+1 {
 		return false // no call of ticket has returned k
+	} else if uint64(k) > now {
+		p.now.CompareAndSwap(now, uint64(k)) // another goroutine may begin the epoch first
 	}
 	for _, s := range *p.slots.Load() {
 		if in := s.epoch.Load(); in != 0 && in < uint64(k) {

@@ -16,7 +16,7 @@ func TestTickets(t *testing.T) {
 	}
 	passed(0, true, "no ticket")
 	passed(s.epochs.ticket(), true, "all quiet")
-	passed(Ticket(s.epochs.now.Load()+1), false, "a ticket that nobody has")
+	passed(Ticket(s.epochs.now.Load()+2), false, "a ticket that nobody has")
 
 	a.Enter()
 	k := s.epochs.ticket()

@@ -100,8 +100,10 @@ func (t *Table) Stats() Stats {
 	t.epochs.joining.Lock()
 	readers := t.epochs.joined
 	t.epochs.joining.Unlock()
+	t.settle()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.drain()
 	all := uint32(len(t.entries)) - 1
 	return Stats{Entries: all, Used: all - t.slots.free, PDs: len(t.pds), Readers: readers}
 }

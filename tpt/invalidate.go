@@ -21,12 +21,8 @@ func (t *Table) Deregister(s STag, pd PD) error {
 		return err
 	}
 	t.epochs.wait(t.epochs.ticket())
-	index := s.Index()
-	e := &t.entries[index]
-	e.fill(fields{})
-	t.external.drop(index)
-	e.publish(e.load().freed())
-	t.release(index, pd)
+	t.clear(s.Index())
+	t.push(&t.retired.freed, s.Index(), s.Index())
 	return nil
 }
 
@@ -73,17 +69,26 @@ func (t *Table) revoke(s STag, pd PD, kind Kind, change func(word) word) (word, 
 // entry that is invalid already is no fault, because its owner may have invalidated it
 // just before.
 func (t *Table) StartInvalidate(s STag, pd PD, qp uint32) (Ticket, Fault) {
-	return t.start(s, pd, qp, true)
+	if f := t.withdraw(s, pd, qp, true, word.revoked); f != OK {
+		return 0, f
+	}
+	return t.epochs.ticket(), OK
 }
 
 // StartLocalInvalidate makes an entry invalid for a work request of its owner. It does
 // what StartInvalidate does, and needs no right. The faults are BadSTag, WrongPD and
 // Bound.
 func (t *Table) StartLocalInvalidate(s STag, pd PD, qp uint32) (Ticket, Fault) {
-	return t.start(s, pd, qp, false)
+	if f := t.withdraw(s, pd, qp, false, word.revoked); f != OK {
+		return 0, f
+	}
+	return t.epochs.ticket(), OK
 }
 
-func (t *Table) start(s STag, pd PD, qp uint32, peer bool) (Ticket, Fault) {
+// withdraw replaces the state of an entry by the result of change, which must not be
+// valid. It does so for a queue pair, or for the peer of the queue pair. An entry that
+// is invalid already changes only if change locks it.
+func (t *Table) withdraw(s STag, pd PD, qp uint32, peer bool, change func(word) word) Fault {
 	e, ok := t.at(s)
 	f := BadSTag
 	for ok {
@@ -99,16 +104,13 @@ func (t *Table) start(s STag, pd PD, qp uint32, peer bool) (Ticket, Fault) {
 		if f != OK {
 			break
 		}
-		if !w.valid() {
-			return t.epochs.ticket(), OK
-		}
-		if e.swap(w, w.revoked()) {
+		if next := change(w); !w.valid() && !next.busy() || e.swap(w, next) {
 			t.unbound(w, parent)
-			return t.epochs.ticket(), OK
+			return OK
 		}
 	}
 	t.refusals[f].Add(1)
-	return 0, f
+	return f
 }
 
 // Fail makes an entry invalid because its memory cannot be accessed any more. The

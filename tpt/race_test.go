@@ -41,6 +41,13 @@ func (p *placer) run(stop *atomic.Bool, mark byte) {
 var revocations = map[string]func(s *stage, stag STag) error{
 	"invalidate": func(s *stage, stag STag) error { return s.Invalidate(stag, s.pd) },
 	"deregister": func(s *stage, stag STag) error { return s.Deregister(stag, s.pd) },
+	"engine's": func(s *stage, stag STag) error {
+		k, f := s.StartDeregister(stag, s.pd, 1)
+		for f == OK && !s.Passed(k) {
+			runtime.Gosched()
+		}
+		return nil
+	},
 	"peer's": func(s *stage, stag STag) error {
 		k, f := s.StartInvalidate(stag, s.pd, 1)
 		for f == OK && !s.Passed(k) {
@@ -210,7 +217,14 @@ func TestWritersAgainstEachOther(t *testing.T) {
 							_, _ = s.StartInvalidate(stags[at], s.pd, 0)
 							_ = s.Invalidate(stags[at], s.pd)
 						}
-						if s.Deregister(stags[at], s.pd) == nil {
+						ok := false
+						if g == 1 {
+							_, f := s.StartDeregister(stags[at], s.pd, 0)
+							ok = f == OK
+						} else {
+							ok = s.Deregister(stags[at], s.pd) == nil
+						}
+						if ok {
 							gone[at].Add(1)
 						}
 					}

@@ -113,8 +113,9 @@ func (p *epochs) widen(than int) {
 	}
 }
 
-// Leave ends a step. The caller must not use results of Check any more. Leave never
-// blocks.
+// Leave ends a step. The caller must not use results of Check any more. Leave frees
+// entries that this and other engines have deregistered, if no Reader uses them any
+// more. Leave never blocks.
 func (r *Reader) Leave() {
 	if r == nil || r.slot == nil {
 		return
@@ -124,6 +125,7 @@ func (r *Reader) Leave() {
 		r.slot = nil // another Reader may use the slot from now on
 	}
 	r.table.epochs.wake()
+	r.table.settle()
 }
 
 // Close ends the Reader and its step. Further calls do nothing.

@@ -1,6 +1,7 @@
 package tpt
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"sync"
@@ -21,6 +22,7 @@ type Table struct {
 
 	// Any goroutine may use these fields without mu.
 	epochs   epochs
+	retired  retired
 	refusals [Faults]atomic.Uint64
 
 	// mu protects the fields below. No engine takes mu.
@@ -42,18 +44,18 @@ func New(c Config) (*Table, error) {
 		owner:    c.Owner,
 		perPD:    c.PerPD,
 		maxPiece: c.MaxPiece,
-		slots:    newSlots(c.Entries, c.Seed),
 		pds:      map[PD]uint32{},
 	}
 	t.epochs.init()
 	if c.Memory == nil {
 		t.entries = make([]entry, c.Entries)
-		return t, nil
+	} else {
+		if t.entries, err = entriesAt(c.Memory); err != nil {
+			return nil, fmt.Errorf("translation and protection table: %w", err)
+		}
+		t.inherit()
 	}
-	if t.entries, err = entriesAt(c.Memory); err != nil {
-		return nil, fmt.Errorf("translation and protection table: %w", err)
-	}
-	t.inherit()
+	t.slots = newSlots(t.entries, c.Seed, mostBatches)
 	return t, nil
 }
 
@@ -86,11 +88,20 @@ func (t *Table) NewPD() (PD, error) {
 	}
 }
 
-// FreePD frees a protection domain. The error is ErrPDBusy while the domain has
-// entries.
+// FreePD frees a protection domain. FreePD waits for entries that engines have
+// deregistered. The error is ErrPDBusy while the domain has other entries.
 func (t *Table) FreePD(pd PD) error {
+	err := t.freePD(pd)
+	for errors.Is(err, ErrPDBusy) && t.await() {
+		err = t.freePD(pd)
+	}
+	return err
+}
+
+func (t *Table) freePD(pd PD) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.drain()
 	used, ok := t.pds[pd]
 	switch {
 	case !ok:
@@ -102,10 +113,20 @@ func (t *Table) FreePD(pd PD) error {
 	return nil
 }
 
-// acquire reserves a free entry for pd, and chooses the entry's key.
+// acquire reserves a free entry for pd, and chooses the entry's key. If there is none,
+// acquire waits for entries that engines have deregistered.
 func (t *Table) acquire(pd PD) (index uint32, key uint8, err error) {
+	index, key, err = t.tryAcquire(pd)
+	for (errors.Is(err, ErrTableFull) || errors.Is(err, ErrQuota)) && t.await() {
+		index, key, err = t.tryAcquire(pd)
+	}
+	return index, key, err
+}
+
+func (t *Table) tryAcquire(pd PD) (index uint32, key uint8, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.drain()
 	used, ok := t.pds[pd]
 	switch {
 	case !ok:
@@ -143,14 +164,6 @@ func (t *Table) disown(pd PD) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.pds[pd]--
-}
-
-// release frees an entry of pd. No engine may be using it.
-func (t *Table) release(index uint32, pd PD) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.pds[pd]--
-	t.slots.give(index)
 }
 
 // at returns the entry at the index of s. ok is false if the index is 0 or too large.
