@@ -418,3 +418,22 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	r.Must(e.send.Close())
 	r.Says(<-waiting, ErrClosed)
 }
+
+// A Local Invalidate takes a region back in the order of the send queue: a Send before it
+// uses the region, and afterwards neither this end nor the peer can.
+func TestLocalInvalidate(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		x, y := r.connect(wants{})
+		lent := x.lend(all)
+		y.receive(RecvWR{ID: 1, SGL: []SGE{y.mr.SGE(0, 4)}})
+		x.post(SendWR{ID: 2, Op: WRSend, Flags: Signaled, SGL: []SGE{lent.SGE(0, 4)}}, SendWR{ID: 3, Op: WRLocalInvalidate, Flags: Signaled, Invalidate: lent.LKey()})
+		r.ok(y.got(1))
+		if c := r.ok(x.sent(2)); c[0].Op != WCSend || c[1].ID != 3 || c[1].Op != WCLocalInvalidate {
+			r.Fatalf("%+v", c)
+		}
+		y.post(SendWR{ID: 4, Op: WRWrite, Inline: []byte("late"), RKey: lent.RKey()})
+		y.done()
+		same(r, "written after the invalidation", 4, make([]byte, 4), lent.Bytes()[:4])
+		r.Must(lent.Close())
+	})
+}

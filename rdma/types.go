@@ -27,13 +27,13 @@ type SGE = work.SGE
 //
 //	type SendWR struct {
 //		ID         uint64    // returned in the Completion; the adapter does not use it
-//		Op         WROp      // WRWrite, WRRead, WRSend or WRSendInvalidate
+//		Op         WROp      // WRWrite, WRRead, WRSend, WRSendInvalidate or WRLocalInvalidate
 //		Flags      SendFlags // Fence, Signaled, Solicited
 //		SGL        []SGE     // gathered in order; a Read has one element, which receives
 //		Inline     []byte    // sent instead of SGL; not for Reads
 //		RemoteAddr uint64    // Write, Read: tagged offset at the peer
 //		RKey       STag      // Write, Read: names the peer's memory
-//		Invalidate STag      // WRSendInvalidate: the peer's STag to invalidate
+//		Invalidate STag      // WRSendInvalidate: the peer's STag to invalidate; WRLocalInvalidate: the STag of this end
 //	}
 type SendWR = work.SendWR
 
@@ -51,10 +51,18 @@ type WROp = work.WROp
 
 // Operations of a SendWR.
 const (
-	WRWrite          = work.WRWrite
-	WRSend           = work.WRSend
-	WRRead           = work.WRRead
-	WRSendInvalidate = work.WRSendInvalidate
+	WRWrite = work.WRWrite
+	WRSend  = work.WRSend
+	WRRead  = work.WRRead
+
+	// WRLocalInvalidate makes the STag Invalidate of this end invalid, as MR.Invalidate
+	// does, but in the order of the send queue and without a wait. Later requests of the
+	// queue, and peers, cannot use the STag. When the request has completed, nothing changes
+	// the memory any more. The request needs Fence if an earlier Read still places octets
+	// there. If there is no such STag, the STag is of another PD or QP, or windows are bound to it, the
+	// request fails with TableErr and the connection ends.
+	WRLocalInvalidate = work.WRLocalInvalidate
+	WRSendInvalidate  = work.WRSendInvalidate
 )
 
 // SendFlags modify a SendWR.
@@ -91,6 +99,7 @@ const (
 	LocalQPOpErr       = work.LocalQPOpErr
 	LocalProtErr       = work.LocalProtErr
 	Flushed            = work.Flushed
+	TableErr           = work.TableErr
 	BadResponseErr     = work.BadResponseErr
 	LocalAccessErr     = work.LocalAccessErr
 	RemoteInvalidErr   = work.RemoteInvalidErr
@@ -103,10 +112,11 @@ type WCOp = work.WCOp
 
 // Operations of a Completion.
 const (
-	WCSend  = work.WCSend
-	WCWrite = work.WCWrite
-	WCRead  = work.WCRead
-	WCRecv  = work.WCRecv
+	WCSend            = work.WCSend
+	WCWrite           = work.WCWrite
+	WCRead            = work.WCRead
+	WCLocalInvalidate = work.WCLocalInvalidate
+	WCRecv            = work.WCRecv
 )
 
 // State is a QP's state.

@@ -8,8 +8,8 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// begin starts the next message. begin returns false when there is none. Responses and
-// work requests take turns.
+// begin starts the next message, or performs the next work request that has no message.
+// begin returns false when there is none. Responses and work requests take turns.
 func (q *QP) begin() bool {
 	switch {
 	case !q.opening.open || q.weShut:
@@ -69,8 +69,9 @@ func (q *QP) beginResponse() {
 
 // mayStart reports whether the next work request can start. A request that the peer
 // must answer cannot start while ORD Reads are outstanding. A request with a fence
-// cannot start while a Read is outstanding (RFC 5040 §5.5). A request that cannot
-// start holds back every request behind it.
+// cannot start while a Read is outstanding (RFC 5040 §5.5). No request can start while
+// requests on the table of an earlier step wait. A request that cannot start holds back
+// every request behind it.
 func (q *QP) mayStart() bool {
 	if !q.sq.Posted() {
 		return false
@@ -78,6 +79,8 @@ func (q *QP) mayStart() bool {
 	w := q.sq.Next()
 	switch {
 	case w.Flags&work.Fence != 0 && !q.orq.empty():
+		return false
+	case q.settling.held:
 		return false
 	case sqOpOf(w.Op).answered:
 		return q.orq.count < max(1, int(q.agree.ORD)) // with ORD 0 the request may start, and beginRequest then fails it
@@ -95,6 +98,10 @@ func (q *QP) beginRequest() bool {
 	if !q.cfg.sound(row, w) {
 		q.fail(o.pos, work.LocalQPOpErr, ErrBadRequest)
 		return false
+	}
+	if row.table != nil {
+		q.perform(row, w)
+		return true
 	}
 	if row.answered && q.agree.ORD == 0 {
 		q.fail(o.pos, work.LocalQPOpErr, ErrNoReads)

@@ -27,6 +27,9 @@ var (
 	// ErrLocalAccess means that a work request named memory that its QP may not use.
 	// The completion says which request.
 	ErrLocalAccess = errors.New("a work request names local memory that this QP may not use")
+	// ErrTable means that the table refused a work request that registers, binds or
+	// invalidates. The completion says which request.
+	ErrTable = errors.New("the table refused a work request")
 	// ErrBadRequest means that a work request was posted that CheckSend refuses.
 	ErrBadRequest = errors.New("a work request that this QP cannot do: check it before it is posted")
 	// ErrNoReads means that the two ends agreed that this end sends no RDMA Reads.

@@ -71,6 +71,7 @@ type QP struct {
 	requests ddp.Queue
 	arriving arrival        // the Send that is arriving
 	held     delivery       // a completion that waits for an invalidation
+	settling settling       // requests on the table that wait for an invalidation
 	msn      [queues]uint32 // numbers of the next messages to send, by queue
 	writing  bool           // a Write of the peer is arriving
 	opening  opening
@@ -218,7 +219,7 @@ func (q *QP) Kill(err error) {
 // Deadline implements stream.ULP.
 func (q *QP) Deadline() clock.Instant {
 	switch {
-	case q.held.active:
+	case q.held.active || q.settling.active && q.alive():
 		return q.now.Add(settleAgain)
 	case q.alive() && !q.weShut:
 		return q.nudge.at

@@ -9,8 +9,8 @@ import (
 )
 
 // sqOp is a row of the table of send work requests. The row says what a request may
-// contain, and how the request's message begins. The zero row stands for an operation
-// that a send queue does not know.
+// contain, and how the request's message begins or what the request does to the table.
+// The zero row stands for an operation that a send queue does not know.
 type sqOp struct {
 	opcode    wire.Opcode    // opcode of the message
 	solicited wire.Opcode    // opcode of the message if the request has the flag Solicited
@@ -20,9 +20,20 @@ type sqOp struct {
 	right     tpt.Rights     // rights that the elements' regions must have
 	answered  bool           // the request completes only when the peer has answered
 	begin     func(*QP, *sqOp, *work.SendWQE)
+
+	// table performs a request that has no message. The row then has no opcode and no
+	// begin. table must not wait, lock or allocate. The request completes when the ticket
+	// has passed.
+	table func(*QP, *work.SendWQE) (tpt.Ticket, tpt.Fault)
 }
 
+// known reports whether a send queue knows the operation of the row.
+func (r *sqOp) known() bool { return r.begin != nil || r.table != nil }
+
 const anyFlag = work.Fence | work.Signaled | work.Solicited
+
+// tableFlags are the flags of a request without a message.
+const tableFlags = work.Fence | work.Signaled
 
 // sqOps is indexed by operation.
 var sqOps = [...]sqOp{
@@ -35,6 +46,7 @@ var sqOps = [...]sqOp{
 	work.WRRead: { // a Read Request has room for one STag (RFC 5040 §4.4)
 		opcode: wire.OpReadRequest, flags: anyFlag &^ work.Solicited, elements: 1, right: tpt.LocalWrite, answered: true, begin: (*QP).beginRead,
 	},
+	work.WRLocalInvalidate: {flags: tableFlags, table: (*QP).localInvalidate},
 	work.WRSendInvalidate: {
 		opcode: wire.OpSendInvalidate, solicited: wire.OpSendSEInvalidate, flags: anyFlag, inline: true, right: tpt.LocalRead, begin: (*QP).beginSend,
 	},
@@ -72,8 +84,10 @@ func (c *Config) checkSend(wr *work.SendWR) error {
 		return fmt.Errorf("a list of %d elements: this QP takes %d (MaxSGE)", n, c.MaxSGE)
 	case work.Length(wr.SGL) > MaxMessage:
 		return fmt.Errorf("%d octets: a message has at most %d", work.Length(wr.SGL), MaxMessage)
-	case row.begin == nil:
+	case !row.known():
 		return fmt.Errorf("%v is no operation of a send queue", wr.Op)
+	case row.table != nil && (n != row.elements || len(wr.Inline) != 0):
+		return fmt.Errorf("an %v sends no octets: leave SGL and Inline out", wr.Op)
 	case len(wr.Inline) != 0 && !row.inline:
 		return fmt.Errorf("an %v has no data of its own: leave Inline out", wr.Op)
 	case wr.Flags&^row.flags != 0:
@@ -92,8 +106,10 @@ func (c *Config) checkSend(wr *work.SendWR) error {
 // poster may not have called CheckSend.
 func (c *Config) sound(row *sqOp, w *work.SendWQE) bool {
 	switch {
-	case row.begin == nil || w.Flags&^row.flags != 0 || w.Excess:
+	case !row.known() || w.Flags&^row.flags != 0 || w.Excess:
 		return false
+	case row.table != nil:
+		return !w.Inline && int(w.SGEs) == row.elements
 	case w.Inline:
 		return row.inline && w.SGEs == 0 && int(w.Length) <= c.MaxInline
 	case row.elements != 0 && int(w.SGEs) > row.elements:

@@ -42,7 +42,7 @@ func TestEveryRequestHasAPlace(t *testing.T) {
 	for o := range 256 {
 		op := work.WROp(o)
 		row := sqOpOf(op)
-		if got := row.begin != nil; got != op.Known() {
+		if got := row.known(); got != op.Known() {
 			t.Errorf("%v has a row: %v, has a name: %v", op, got, op.Known())
 		}
 		if !op.Known() {
@@ -55,6 +55,12 @@ func TestEveryRequestHasAPlace(t *testing.T) {
 			s.completes(failed(1, work.NoOp, work.LocalQPOpErr), flushed(2, work.WCSend))
 			if s.q.Cause().Err != ErrBadRequest {
 				t.Errorf("%v: %v", op, s.q.Cause().Err)
+			}
+			continue
+		}
+		if row.table != nil {
+			if op.Completes() == work.NoOp || row.begin != nil || row.flags != tableFlags || row.inline || row.answered {
+				t.Errorf("%v: %+v", op, *row)
 			}
 			continue
 		}

@@ -52,6 +52,7 @@ func (q *QP) Transmit(now clock.Instant, s stream.Stream) {
 	}
 	if q.alive() {
 		q.quiet(s)
+		q.settleRequests()
 		q.send(s)
 		if q.overrun {
 			q.overflowed()
@@ -76,6 +77,9 @@ func (q *QP) Transmit(now clock.Instant, s stream.Stream) {
 // send sends messages, one after the other, while the stream has room.
 func (q *QP) send(s stream.Stream) {
 	for q.out.msg.Open() || q.begin() {
+		if !q.out.msg.Open() {
+			continue // begin has performed a request without a message
+		}
 		if !q.sendSegment(s) {
 			break
 		}

@@ -18,10 +18,11 @@ type SGE struct {
 type WROp uint8
 
 const (
-	WRWrite          WROp = 0
-	WRSend           WROp = 2
-	WRRead           WROp = 4
-	WRSendInvalidate WROp = 9
+	WRWrite           WROp = 0
+	WRSend            WROp = 2
+	WRRead            WROp = 4
+	WRLocalInvalidate WROp = 7
+	WRSendInvalidate  WROp = 9
 )
 
 // sendOps is indexed by operation. A row without a name stands for no operation.
@@ -29,10 +30,11 @@ var sendOps = [...]struct {
 	name      string
 	completes WCOp
 }{
-	WRWrite:          {"RDMA Write", WCWrite},
-	WRSend:           {"Send", WCSend},
-	WRRead:           {"RDMA Read", WCRead},
-	WRSendInvalidate: {"Send with Invalidate", WCSend},
+	WRWrite:           {"RDMA Write", WCWrite},
+	WRSend:            {"Send", WCSend},
+	WRRead:            {"RDMA Read", WCRead},
+	WRLocalInvalidate: {"Local Invalidate", WCLocalInvalidate},
+	WRSendInvalidate:  {"Send with Invalidate", WCSend},
 }
 
 // Known reports whether there is an operation of that number.
@@ -76,7 +78,7 @@ type SendWR struct {
 	RemoteAddr uint64   // tagged offset at the peer, for a Write or Read
 	RKey       tpt.STag // STag of the peer's memory, for a Write or Read
 
-	Invalidate tpt.STag // STag that the peer must invalidate, for a Send with Invalidate
+	Invalidate tpt.STag // STag that the peer must invalidate, for a Send with Invalidate; own STag, for a Local Invalidate
 }
 
 // RecvWR is a work request for the receive queue. The memory that SGL names
@@ -95,7 +97,8 @@ const (
 	LocalLengthErr     Status = 1  // receive: the message was longer than the buffers
 	LocalQPOpErr       Status = 2  // the QP cannot perform the request
 	LocalProtErr       Status = 4  // an SGE names memory that this QP may not use
-	Flushed            Status = 5  // the request was not performed, because the connection had ended
+	Flushed            Status = 5  // the request was not performed, because the connection had ended or an earlier request had failed
+	TableErr           Status = 6  // the table refused a request for a region or window (IBV_WC_MW_BIND_ERR)
 	BadResponseErr     Status = 7  // Read: the response does not match the request
 	LocalAccessErr     Status = 8  // an SGE's region lacks the right
 	RemoteInvalidErr   Status = 9  // receive: the peer asked to invalidate an STag that the peer may not invalidate
@@ -109,6 +112,7 @@ var statusNames = map[Status]string{
 	LocalQPOpErr:       "local QP operation error",
 	LocalProtErr:       "local protection error",
 	Flushed:            "flushed",
+	TableErr:           "refused by the table",
 	BadResponseErr:     "bad response",
 	LocalAccessErr:     "local access error",
 	RemoteInvalidErr:   "invalid request by the peer",
@@ -127,11 +131,12 @@ func (s Status) String() string {
 type WCOp uint8
 
 const (
-	WCSend  WCOp = 0 // a Send, with or without Invalidate
-	WCWrite WCOp = 1
-	WCRead  WCOp = 2
-	WCRecv  WCOp = 128
-	NoOp    WCOp = 255 // the request had an unknown operation
+	WCSend            WCOp = 0 // a Send, with or without Invalidate
+	WCWrite           WCOp = 1
+	WCRead            WCOp = 2
+	WCLocalInvalidate WCOp = 6
+	WCRecv            WCOp = 128
+	NoOp              WCOp = 255 // the request had an unknown operation
 )
 
 func (o WCOp) String() string {
@@ -142,6 +147,8 @@ func (o WCOp) String() string {
 		return "RDMA Write"
 	case WCRead:
 		return "RDMA Read"
+	case WCLocalInvalidate:
+		return "Local Invalidate"
 	case WCRecv:
 		return "Receive"
 	case NoOp:

@@ -1,0 +1,62 @@
+package rdmap
+
+import (
+	"fmt"
+
+	"github.com/stag-rdma/stag/offload/work"
+	"github.com/stag-rdma/stag/tpt"
+)
+
+// settling are the requests on the table whose tickets may not have passed: the requests
+// that have a function table in sqOps, are not done, and are not behind last.
+type settling struct {
+	active bool
+	held   bool       // a ticket of an earlier step has not passed, so that no request can start
+	ticket tpt.Ticket // the newest ticket; the older ones pass before it
+	last   uint32     // position of the newest request
+}
+
+// perform performs the request w on the table.
+func (q *QP) perform(row *sqOp, w *work.SendWQE) {
+	pos := q.out.pos
+	switch ticket, f := row.table(q, w); {
+	case f != tpt.OK:
+		q.fail(pos, work.TableErr, refusedBy[f])
+	case q.cfg.Table.Passed(ticket):
+		q.sq.At(pos).Done = true
+	default:
+		q.settling = settling{active: true, ticket: ticket, last: pos}
+	}
+}
+
+// settleRequests finishes the requests on the table whose tickets have passed. A ticket
+// passes after the step that issued it. If a ticket of an earlier step has not passed,
+// the send queue waits for it, so that new tickets do not delay old requests.
+func (q *QP) settleRequests() {
+	if !q.settling.active {
+		return
+	}
+	if q.settling.held = !q.cfg.Table.Passed(q.settling.ticket); q.settling.held {
+		return
+	}
+	q.settling.active = false
+	for at, _ := q.sq.Started(); at != q.settling.last+1; at++ {
+		if w := q.sq.At(at); sqOpOf(w.Op).table != nil {
+			w.Done = true
+		}
+	}
+}
+
+// localInvalidate makes an STag of this end invalid.
+func (q *QP) localInvalidate(w *work.SendWQE) (tpt.Ticket, tpt.Fault) {
+	return q.cfg.Table.StartLocalInvalidate(w.Invalidate, q.cfg.PD, q.cfg.Number)
+}
+
+// refusedBy are the errors for the table's faults, made in advance because a step may not
+// allocate.
+var refusedBy = func() (errs [tpt.Faults]error) {
+	for f := range errs {
+		errs[f] = fmt.Errorf("%w: %v", ErrTable, tpt.Fault(f))
+	}
+	return errs
+}()
