@@ -304,7 +304,9 @@ func (q *QP) flushSends() {
 	}
 }
 
-// flushReceives completes every posted receive.
+// flushReceives completes every posted receive. The QP must not receive any more.
+// Receives of Config.Shared stay posted for other QPs. Only the receive in which a
+// message was arriving completes. It is the last one (IBV_EVENT_QP_LAST_WQE_REACHED).
 func (q *QP) flushReceives() {
 	for n := q.rq.Len(); n > 0; n-- {
 		w := q.rq.Front()
@@ -312,5 +314,8 @@ func (q *QP) flushReceives() {
 			return // the poster has moved its position back
 		}
 		q.completeReceive(work.Completion{ID: w.ID, Op: work.WCRecv, Status: work.Flushed, QP: q.cfg.Number}, true)
+	}
+	if q.cfg.Shared != nil && !q.sated.Swap(true) {
+		q.cfg.Board.Raise(&q.News)
 	}
 }

@@ -65,7 +65,7 @@ func (q *QP) gather(n int) bool {
 			o.whole = nil
 			return true
 		}
-		if f := q.collect(&o.mem, w.SGL, at, n, tpt.LocalRead); f != tpt.OK {
+		if f := q.collect(&o.mem, q.cfg.PD, w.SGL, at, n, tpt.LocalRead); f != tpt.OK {
 			q.failSend(o.pos, localStatus(f))
 			return false
 		}
@@ -73,8 +73,9 @@ func (q *QP) gather(n int) bool {
 	return true
 }
 
-// collect adds the memory of n octets at offset off of sgl to p.
-func (q *QP) collect(p *pieces, sgl []work.SGE, off uint32, n int, right tpt.Rights) tpt.Fault {
+// collect adds the memory of n octets at offset off of sgl to p. The regions must be of
+// the protection domain pd.
+func (q *QP) collect(p *pieces, pd tpt.PD, sgl []work.SGE, off uint32, n int, right tpt.Rights) tpt.Fault {
 	for i := 0; n > 0; i++ {
 		e := &sgl[i]
 		if off >= e.Length {
@@ -83,7 +84,7 @@ func (q *QP) collect(p *pieces, sgl []work.SGE, off uint32, n int, right tpt.Rig
 		}
 		k := min(uint32(n), e.Length-off)
 		mem, f := q.own.Check(q.cfg.Table, tpt.Access{
-			STag: e.LKey, PD: q.cfg.PD, QP: q.cfg.Number, Right: right, TO: e.Addr + uint64(off), Len: k,
+			STag: e.LKey, PD: pd, QP: q.cfg.Number, Right: right, TO: e.Addr + uint64(off), Len: k,
 		})
 		if f != tpt.OK {
 			return f

@@ -30,6 +30,13 @@ type Config struct {
 	// SendRing and RecvRing are memory for the queues, laid out for the depths and
 	// limits above. A queue without a ring allocates its own memory.
 	SendRing, RecvRing *work.Ring
+
+	// Shared is the queue from which the QP takes its receives. If Shared is nil, the QP
+	// has a receive queue of its own. RecvPD is the protection domain of the memory of
+	// Shared's receives. RecvDepth and RecvRing are not used with Shared, and RecvPD is
+	// not used without it.
+	Shared *work.SharedQueue
+	RecvPD tpt.PD
 }
 
 // QP is one end of a reliable connection. A QP is the state machine between work queues
@@ -49,6 +56,7 @@ type QP struct {
 	wantClose atomic.Bool
 	wantAbort atomic.Pointer[error] // the cause of an abort; nil: none is wanted
 	spilt     atomic.Bool           // a CQ of the QP is known to be overrun
+	sated     atomic.Bool           // the QP has completed its last receive of cfg.Shared
 
 	// Step writes these fields, and any goroutine may read them.
 	state    atomic.Uint32
@@ -118,7 +126,12 @@ func New(c Config) *QP {
 	if c.SignalAll {
 		q.sq.Always = work.Signaled
 	}
-	q.rq.Init(c.RecvRing, c.RecvDepth, c.MaxSGE)
+	if c.Shared != nil {
+		q.rq.Share(c.Shared)
+	} else {
+		q.cfg.RecvPD = c.PD
+		q.rq.Init(c.RecvRing, c.RecvDepth, c.MaxSGE)
+	}
 	return q
 }
 
@@ -186,6 +199,10 @@ func (q *QP) CheckSend(wr *work.SendWR) error { return q.cfg.checkSend(wr) }
 // and returns their number. The caller must have checked the requests and hold the
 // queue's post lock.
 func (q *QP) PostRecv(wrs ...work.RecvWR) int { return q.rq.Post(wrs) }
+
+// Sated reports whether the QP takes receives from Config.Shared and has completed the
+// last one. The QP has then raised News.
+func (q *QP) Sated() bool { return q.sated.Load() }
 
 // Drained reports whether every posted send has completed.
 func (q *QP) Drained() bool { return q.sq.Empty() }

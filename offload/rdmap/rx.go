@@ -186,7 +186,7 @@ func (q *QP) recvSend(s *ddp.Segment) Code {
 func (q *QP) scatter(sgl []work.SGE, off uint32, payload []byte) tpt.Fault {
 	mem := &q.in.mem
 	mem.drop()
-	if f := q.collect(mem, sgl, off, len(payload), tpt.LocalWrite); f != tpt.OK {
+	if f := q.collect(mem, q.cfg.RecvPD, sgl, off, len(payload), tpt.LocalWrite); f != tpt.OK {
 		return f
 	}
 	if !mem.external {

@@ -5,6 +5,7 @@
 //	program                                  transport, in its step
 //	SendQueue.Post    send.go        ->      Next, Begin; Pop or GiveBack
 //	RecvQueue.Post    recv.go        ->      Front, Pop
+//	SharedQueue.Post  shared.go      ->      RecvQueue.Front of several QPs
 //	CQ.Poll           cq.go          <-      CQ.Push
 //
 // The rings can lie in memory that the caller passes and that another process maps.

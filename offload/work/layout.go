@@ -32,8 +32,12 @@ import (
 //
 // A slot of a receive ring:
 //
-//	0        8          9       16
-//	| id u64 | elements |       | body
+//	0        8          9    12         16
+//	| id u64 | elements |    | free u32 | body
+//
+// Several QPs can take from one receive ring (SharedQueue). Such a ring has done 0. Its
+// slot is free for the request at position p when free is p and a place is free. The
+// transport writes free after it has copied a slot. In any other ring, free is 0.
 //
 // The body is a list of elements:
 //
@@ -61,9 +65,9 @@ import (
 // stores head. armed is 0, 1 for solicited completions and failures, or 2 for all. The
 // transport sets armed to 0 when it notifies the poller.
 //
-// Both sides access tail, done, head, armed, overrun and seq as atomic words. In terms of
+// Both sides access tail, done, free, head, armed, overrun and seq as atomic words. In terms of
 // C11, the poster fills a slot and then stores tail with memory_order_release, and loads
-// done with memory_order_acquire before it fills a slot again. The poller loads seq with
+// done or free with memory_order_acquire before it fills a slot again. The poller loads seq with
 // memory_order_acquire, reads the cell, and then stores head with memory_order_release.
 // A poller that is going to sleep stores armed and then loads seq of the next cell, both
 // with memory_order_seq_cst. The load is needed because a completion that came before the
@@ -81,7 +85,7 @@ import (
 // (memfd_create(2), fcntl(2)). A process that gets such a descriptor from another process
 // must check the length and the seal before it maps the memory.
 const (
-	LayoutVersion = 1
+	LayoutVersion = 2
 
 	tailAt, headAt, shapeAt, slotsAt = 0, 64, 128, 192
 
@@ -126,7 +130,8 @@ type sendSlot struct {
 type recvSlot struct {
 	id       uint64
 	elements uint8
-	_        [7]byte
+	_        [3]byte
+	free     atomic.Uint32 // shared queue: position for which the slot is free; the transport writes it
 }
 
 // cell is the layout of one completion in a completion ring.

@@ -12,10 +12,12 @@ type RecvWQE struct {
 
 // RecvQueue is the ring of receive work requests. One goroutine at a time posts. The
 // transport uses the requests in order. If the caller passes no memory, the first post
-// allocates slots and list before it moves tail.
+// allocates slots and list before it moves tail. A queue that takes from a SharedQueue
+// has no ring, and holds at most the one receive that a message is arriving in.
 type RecvQueue struct {
 	ring   Ring
-	list   []SGE // elements of wr
+	shared *SharedQueue // the queue to take from; nil: the queue has its own ring
+	list   []SGE        // elements of wr
 	ends   *queueEnds
 	Places *Places
 
@@ -24,7 +26,7 @@ type RecvQueue struct {
 	head atomic.Uint32  // position of the oldest request that has not completed; the transport writes it
 
 	// The transport owns these fields.
-	loaded bool // wr is a copy of the request at head
+	loaded bool // wr is a copy of the request at head, or the receive that was taken from shared
 	broken bool // the poster has written an impossible tail
 	closed atomic.Bool
 	wr     RecvWQE
@@ -41,6 +43,13 @@ func (q *RecvQueue) Init(ring *Ring, depth, elements int) {
 	}
 }
 
+// Share makes q an empty queue that takes its receives from shared. Nothing can be posted
+// to q itself.
+func (q *RecvQueue) Share(shared *SharedQueue) {
+	q.shared, q.Places, q.tail = shared, shared.Places, &q.own
+	q.list = make([]SGE, shared.ring.elements)
+}
+
 // Start sets the first position of an empty queue to pos instead of 0.
 func (q *RecvQueue) Start(pos uint32) {
 	q.head.Store(pos)
@@ -49,7 +58,7 @@ func (q *RecvQueue) Start(pos uint32) {
 	q.publish()
 }
 
-// Empty reports whether every posted receive has completed.
+// Empty reports whether every receive that was posted to q itself has completed.
 func (q *RecvQueue) Empty() bool {
 	n := q.tail.Load() - q.head.Load()
 	return n == 0 || n > uint32(q.ring.depth) || q.closed.Load()
@@ -63,8 +72,15 @@ func (q *RecvQueue) Close() { q.closed.Store(q.ends != nil) }
 // uses no posted receive of a broken queue.
 func (q *RecvQueue) Broken() bool { return q.broken }
 
-// Len returns how many receives are posted.
+// Len returns how many receives the queue has to complete: those that are posted, or the
+// one that was taken from a SharedQueue.
 func (q *RecvQueue) Len() uint32 {
+	if q.shared != nil {
+		if q.loaded {
+			return 1
+		}
+		return 0
+	}
 	n := q.tail.Load() - q.head.Load()
 	if n > uint32(q.ring.depth) {
 		q.broken = true
@@ -76,34 +92,44 @@ func (q *RecvQueue) Len() uint32 {
 }
 
 // Front returns a copy of the oldest receive, or nil if there is none. The copy stays
-// the same until Pop.
+// the same until Pop. If the queue has no receive of its own, Front takes one from the
+// SharedQueue.
 func (q *RecvQueue) Front() *RecvWQE {
-	if !q.loaded {
-		if q.Len() == 0 {
-			return nil
-		}
-		q.load()
+	if q.loaded {
+		return &q.wr
 	}
-	return &q.wr
+	if q.shared != nil {
+		q.loaded = q.shared.take(&q.wr, q.list)
+		q.broken = q.shared.broken.Load()
+	} else if q.Len() != 0 {
+		q.ring.loadRecv(q.head.Load(), &q.wr, q.list)
+		q.loaded = true
+	}
+	if q.loaded {
+		return &q.wr
+	}
+	return nil
 }
 
-// load copies the slot at head. Later changes of the slot by the poster have no effect.
-func (q *RecvQueue) load() {
-	head, w := q.head.Load(), &q.wr
-	s := q.ring.slots.recv(head)
+// loadRecv copies the slot at pos to w. The elements go to list. Later changes of the
+// slot by the poster have no effect.
+func (r *Ring) loadRecv(pos uint32, w *RecvWQE, list []SGE) {
+	s := r.slots.recv(pos)
 	n := int(s.elements)
-	w.ID, w.Bad = s.id, n > q.ring.elements
-	n = min(n, q.ring.elements)
-	w.SGL = q.list[:n]
-	w.Length = copyList(w.SGL, q.ring.slots.elements(head, recvSlotLen, n))
-	q.loaded = true
+	w.ID, w.Bad = s.id, n > r.elements
+	n = min(n, r.elements)
+	w.SGL = list[:n]
+	w.Length = copyList(w.SGL, r.slots.elements(pos, recvSlotLen, n))
 }
 
 // Pop removes the oldest receive, which has completed. Its place is free when the
 // completion has been polled.
 func (q *RecvQueue) Pop() {
-	q.head.Store(q.head.Load() + 1)
 	q.loaded = false
+	if q.shared != nil {
+		return
+	}
+	q.head.Store(q.head.Load() + 1)
 	if q.ends != nil {
 		q.publish()
 	}
@@ -130,15 +156,19 @@ func (q *RecvQueue) Post(wrs []RecvWR) int {
 		q.list = make([]SGE, q.ring.elements)
 	}
 	for i := range wrs {
-		pos := tail + uint32(i)
-		s := q.ring.slots.recv(pos)
-		s.id = wrs[i].ID
-		n := min(len(wrs[i].SGL), q.ring.elements)
-		copyList(q.ring.slots.elements(pos, recvSlotLen, n), wrs[i].SGL)
-		s.elements = uint8(n)
+		q.ring.fillRecv(tail+uint32(i), &wrs[i])
 	}
 	q.tail.Store(tail + uint32(len(wrs)))
 	return len(wrs)
+}
+
+// fillRecv copies wr to the slot at pos.
+func (r *Ring) fillRecv(pos uint32, wr *RecvWR) {
+	s := r.slots.recv(pos)
+	s.id = wr.ID
+	n := min(len(wr.SGL), r.elements)
+	copyList(r.slots.elements(pos, recvSlotLen, n), wr.SGL)
+	s.elements = uint8(n)
 }
 
 // copyList fills dst from src and returns the sum of the lengths in octets. dst must
