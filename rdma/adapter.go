@@ -30,8 +30,9 @@ type Adapter struct {
 	cfg    Config
 	events *events
 
-	lastCQ atomic.Uint32 // number of the newest CQ
-	fatal  logLimit      // limits the log lines about QPs that ended with an error, because a peer can cause them
+	lastCQ  atomic.Uint32 // number of the newest CQ
+	lastSRQ atomic.Uint32 // number of the newest SRQ
+	fatal   logLimit      // limits the log lines about QPs that ended with an error, because a peer can cause them
 
 	mu      sync.Mutex // guards the fields below; no engine takes it
 	qps     map[*QP]struct{}

@@ -36,19 +36,20 @@ func checkLength(sgl []SGE) error {
 	return nil
 }
 
-// checkRecv finds every error that shows in a receive alone. checkRecv refuses elements
+// checkRecv finds every error that shows in a receive alone. most is the largest number of
+// elements that the queue takes. checkRecv refuses elements
 // that overlap, because with overlapping elements the contents of the memory would
 // depend on how the message is divided into segments.
-func (qp *QP) checkRecv(wr *RecvWR) error {
-	if len(wr.SGL) > qp.cfg.MaxSGE {
-		return bad("a list of %d elements: this QP takes %d (MaxSGE)", len(wr.SGL), qp.cfg.MaxSGE)
+func checkRecv(t *tpt.Table, wr *RecvWR, most int) error {
+	if len(wr.SGL) > most {
+		return bad("a list of %d elements: this queue takes %d (MaxSGE)", len(wr.SGL), most)
 	}
 	if err := checkLength(wr.SGL); err != nil {
 		return err
 	}
 	for i := range wr.SGL {
 		for j := range i {
-			if overlap(qp.adapter.table, wr.SGL[i], wr.SGL[j]) {
+			if overlap(t, wr.SGL[i], wr.SGL[j]) {
 				return bad("elements %d and %d of the list overlap", j, i)
 			}
 		}

@@ -42,7 +42,7 @@ type EndpointConfig struct {
 	OneCQ bool
 
 	// QP is the configuration of the QP. For a CQ that is nil, CreateEndpoint makes one
-	// as deep as its queues.
+	// as deep as its queues. With an SRQ, the receives are posted to the SRQ.
 	QP QPConfig
 }
 
@@ -65,7 +65,7 @@ type EndpointConfig struct {
 type Endpoint struct {
 	PD     *PD
 	SendCQ *CQ // CQ for requests of PostSend
-	RecvCQ *CQ // CQ for requests of PostRecv
+	RecvCQ *CQ // CQ for requests of PostRecv, of the QP or of its SRQ
 	QP     *QP
 	MR     *MR
 
@@ -151,6 +151,9 @@ func (c EndpointConfig) register(pd *PD) (*MR, error) {
 
 func (e *Endpoint) makeCQs(a *Adapter, cfg EndpointConfig) (err error) {
 	sends, receives := depthOr(cfg.QP.SendDepth), depthOr(cfg.QP.RecvDepth)
+	if cfg.QP.SRQ != nil {
+		receives = cfg.QP.SRQ.cfg.Depth
+	}
 	if cfg.OneCQ {
 		sends += receives
 	}

@@ -126,7 +126,7 @@ func TestEndpointShares(t *testing.T) {
 		t.Error("the region is closed before the CQ")
 	}
 	r.Must(second.Close())
-	r.Says(first.Close(), ErrInUse, "close endpoint: close protection domain", "by 1 regions and 1 QPs")
+	r.Says(first.Close(), ErrInUse, "close endpoint: close protection domain", "by 1 regions, 1 QPs and 0 SRQs")
 	r.Must(third.Close())
 	r.Must(first.Close())
 	if left := r.left(r.a); left != [3]int{} {

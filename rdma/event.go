@@ -11,13 +11,15 @@ import (
 type EventType uint8
 
 const (
-	QPFatal   EventType = iota + 1 // a QP's connection ended with an error; Event.QP and Event.Err are set
-	CQOverrun                      // a CQ lost completions, and its QPs are in error; Event.CQ is set
-	PortDown                       // a port has lost its carrier; Event.Port is set
-	PortUp                         // a port has its carrier again; Event.Port is set
-	PortLost                       // a port can no longer be used; Event.Port and Event.Err are set
-	RouteAway                      // the kernel would now send a QP's packets another way; Event.QP, Event.Port and Event.Err are set
-	RouteBack                      // the kernel would send a QP's packets through its port again; Event.QP and Event.Port are set
+	QPFatal          EventType = iota + 1 // a QP's connection ended with an error; Event.QP and Event.Err are set
+	CQOverrun                             // a CQ lost completions, and its QPs are in error; Event.CQ is set
+	SRQLimitReached                       // fewer receives are posted to an SRQ than its limit (SetLimit); Event.SRQ is set
+	QPLastWQEReached                      // a QP with an SRQ has completed the last receive that it took; Event.QP is set
+	PortDown                              // a port has lost its carrier; Event.Port is set
+	PortUp                                // a port has its carrier again; Event.Port is set
+	PortLost                              // a port can no longer be used; Event.Port and Event.Err are set
+	RouteAway                             // the kernel would now send a QP's packets another way; Event.QP, Event.Port and Event.Err are set
+	RouteBack                             // the kernel would send a QP's packets through its port again; Event.QP and Event.Port are set
 )
 
 func (t EventType) String() string {
@@ -26,6 +28,10 @@ func (t EventType) String() string {
 		return "QP fatal"
 	case CQOverrun:
 		return "CQ overrun"
+	case SRQLimitReached:
+		return "SRQ limit reached"
+	case QPLastWQEReached:
+		return "QP last WQE reached"
 	case PortDown:
 		return "port down"
 	case PortUp:
@@ -47,8 +53,9 @@ func (t EventType) String() string {
 // the QP and connect another one.
 type Event struct {
 	Type EventType
-	QP   *QP    // QP that the event concerns, for QPFatal, RouteAway and RouteBack
+	QP   *QP    // QP that the event concerns, for QPFatal, QPLastWQEReached, RouteAway and RouteBack
 	CQ   *CQ    // CQ that the event concerns, for CQOverrun
+	SRQ  *SRQ   // SRQ that the event concerns, for SRQLimitReached
 	Port string // name of the port, for PortDown, PortUp, PortLost, RouteAway and RouteBack
 	Err  error  // QPFatal: a *QPError. CQOverrun: ErrCQOverrun. PortLost, RouteAway: the reason
 }

@@ -180,3 +180,33 @@ func ExampleCQ_Arm() {
 	// 1 success
 	// 2 flushed
 }
+
+// A server with many connections posts its receives to one shared receive queue. When the
+// limit's event comes, the server posts more.
+func ExampleSRQ() {
+	client, server := newSide(), newSide()
+	defer client.a.Close()
+	defer server.a.Close()
+
+	srq, err := server.PD.CreateSRQ(rdma.SRQConfig{Depth: 64})
+	check(err)
+	e, err := server.a.CreateEndpoint(rdma.EndpointConfig{MR: server.MR, QP: rdma.QPConfig{SRQ: srq}}) // and more of these
+	check(err)
+	for i := range 8 {
+		_, err = srq.PostRecv(rdma.RecvWR{ID: uint64(i), SGL: []rdma.SGE{server.MR.SGE(100*i, 100)}})
+		check(err)
+	}
+	check(srq.SetLimit(8)) // one receive fewer than now
+	connect(client, &side{server.a, e})
+
+	_, err = client.QP.PostSend(rdma.SendWR{Op: rdma.WRSend, Inline: []byte("hello")})
+	check(err)
+	c, err := e.Received(context.Background())
+	check(err)
+	fmt.Printf("%s by QP %v\n", server.MR.Bytes()[100*c.ID:][:c.Length], c.QP == e.QP.Number())
+	event := <-server.a.Events()
+	fmt.Println(event.Type, event.SRQ.Posted())
+	// Output:
+	// hello by QP true
+	// SRQ limit reached 7
+}

@@ -9,6 +9,7 @@ import (
 // Limits of this implementation.
 const (
 	maxQPDepth   = 1 << 14
+	maxSRQDepth  = 1 << 16
 	maxCQDepth   = 1 << 22
 	maxSGE       = 32
 	maxInline    = 1024
@@ -44,6 +45,7 @@ type Port struct {
 // Limits are the largest values that an adapter accepts.
 type Limits struct {
 	MaxQPDepth     int    // work requests that a send or receive queue can hold
+	MaxSRQDepth    int    // receives that an SRQ can hold
 	MaxCQDepth     int    // completions that a CQ can hold
 	MaxSGE         int    // elements of a scatter-gather list
 	MaxReadSGE     int    // elements of a Read's scatter-gather list
@@ -66,7 +68,7 @@ func (a *Adapter) Attributes() (Attributes, error) {
 	at := Attributes{
 		Progress: a.progress(),
 		Limits: Limits{
-			MaxQPDepth: maxQPDepth, MaxCQDepth: maxCQDepth, MaxSGE: maxSGE, MaxReadSGE: 1, MaxInline: maxInline,
+			MaxQPDepth: maxQPDepth, MaxSRQDepth: maxSRQDepth, MaxCQDepth: maxCQDepth, MaxSGE: maxSGE, MaxReadSGE: 1, MaxInline: maxInline,
 			MaxReadDepth: maxReadDepth, MaxPrivateData: maxPrivate, MaxMessageSize: maxMessage, MaxRegions: int(table.Entries),
 		},
 		HeapSize: a.device.Heap().Size(), HeapFree: a.device.Heap().Left(),

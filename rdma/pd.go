@@ -17,6 +17,7 @@ type PD struct {
 	mu     sync.Mutex // guards the fields below; no engine takes it
 	mrs    int
 	qps    int
+	srqs   int
 	closed bool
 }
 
@@ -34,7 +35,7 @@ func (a *Adapter) AllocPD() (*PD, error) {
 	return &PD{adapter: a, domain: pd}, nil
 }
 
-// enter adds one to a count of regions or QPs. leave subtracts one from the count.
+// enter adds one to a count of regions, QPs or SRQs. leave subtracts one from the count.
 func (pd *PD) enter(count *int) error {
 	pd.mu.Lock()
 	defer pd.mu.Unlock()
@@ -51,8 +52,8 @@ func (pd *PD) leave(count *int) {
 	*count--
 }
 
-// Close frees the protection domain. Close returns ErrInUse while the PD has regions or
-// QPs. Close may be called twice, and after the adapter's Close.
+// Close frees the protection domain. Close returns ErrInUse while the PD has regions, QPs
+// or SRQs. Close may be called twice, and after the adapter's Close.
 func (pd *PD) Close() error {
 	done, err := pd.adapter.device.Use()
 	if err != nil {
@@ -64,8 +65,8 @@ func (pd *PD) Close() error {
 	if pd.closed {
 		return nil
 	}
-	if pd.mrs != 0 || pd.qps != 0 {
-		return fmt.Errorf("close protection domain: %w by %d regions and %d QPs: close them first", ErrInUse, pd.mrs, pd.qps)
+	if pd.mrs != 0 || pd.qps != 0 || pd.srqs != 0 {
+		return fmt.Errorf("close protection domain: %w by %d regions, %d QPs and %d SRQs: close them first", ErrInUse, pd.mrs, pd.qps, pd.srqs)
 	}
 	if err := pd.adapter.table.FreePD(pd.domain); err != nil {
 		return fmt.Errorf("close protection domain: %w", err)

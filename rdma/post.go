@@ -2,17 +2,17 @@ package rdma
 
 import "fmt"
 
-// PostError is the error of PostSend and PostRecv. The requests before Index have been
+// PostError is the error of PostSend and of both PostRecvs. The requests before Index have been
 // posted, and the request at Index and those behind it have not. bad_wr of ibv_post_send
 // and ibv_post_recv names the same request.
 type PostError struct {
 	Index int // position of the request in the list of the call, from 0
 
-	// Err is the reason: ErrBadWR, ErrQueueFull, ErrNotConnected or ErrNoReads, with the
-	// details.
+	// Err is the reason: ErrBadWR, ErrQueueFull, ErrNotConnected, ErrNoReads or (SRQ)
+	// ErrClosed, with the details.
 	Err error
 
-	what  string // the kind of the post and the QP
+	what  string // the kind of the post, and the QP or SRQ
 	count int    // requests of the call
 }
 
@@ -42,7 +42,7 @@ func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 	qp.sending.Lock()
 	if !qp.started.Load() && !qp.machine.Dead() {
 		qp.sending.Unlock()
-		return 0, qp.unposted("post", 0, len(wrs), ErrNotConnected)
+		return 0, unposted(qp, "post", 0, len(wrs), ErrNotConnected)
 	}
 	good := 0
 	for ; good < len(wrs); good++ {
@@ -53,44 +53,52 @@ func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 	n = qp.machine.PostSend(wrs[:good]...)
 	qp.sending.Unlock()
 	qp.posted(true)
-	return n, qp.result("post", n, good, len(wrs), err)
+	return n, result(qp, "post", n, good, len(wrs), err)
 }
 
 // PostRecv posts work requests to the receive queue, in order, and returns how many it
 // took. Post the first receives before the QP is connected. A Send that finds no receive,
 // or a receive that is too small, ends the connection. PostRecv takes as many requests as
 // PostSend would, with the same errors, but needs no connection. Elements that overlap
-// cause ErrBadWR.
+// cause ErrBadWR. A QP with an SRQ takes no receive of its own (ErrBadWR).
 //
 // The adapter owns the memory that the lists name until the work request's completion.
 func (qp *QP) PostRecv(wrs ...RecvWR) (n int, err error) {
+	if qp.cfg.SRQ != nil {
+		return 0, unposted(qp, "post receive", 0, len(wrs), bad("the QP takes its receives from SRQ %d: post them there", qp.cfg.SRQ.number))
+	}
 	qp.receiving.Lock()
 	good := 0
 	for ; good < len(wrs); good++ {
-		if err = qp.checkRecv(&wrs[good]); err != nil {
+		if err = checkRecv(qp.adapter.table, &wrs[good], qp.cfg.MaxSGE); err != nil {
 			break
 		}
 	}
 	n = qp.machine.PostRecv(wrs[:good]...)
 	qp.receiving.Unlock()
 	qp.posted(false)
-	return n, qp.result("post receive", n, good, len(wrs), err)
+	return n, result(qp, "post receive", n, good, len(wrs), err)
 }
 
 // result returns the error of a post of count requests, or nil. The first good requests
 // are well formed, err is the error of the next one, and n requests found room.
-func (qp *QP) result(what string, n, good, count int, err error) error {
+func result(to poster, what string, n, good, count int, err error) error {
 	switch {
 	case n < good:
-		return qp.unposted(what, n, count, ErrQueueFull)
+		return unposted(to, what, n, count, ErrQueueFull)
 	case err != nil:
-		return qp.unposted(what, n, count, err)
+		return unposted(to, what, n, count, err)
 	}
 	return nil
 }
 
-func (qp *QP) unposted(what string, index, count int, err error) error {
-	return &PostError{Index: index, Err: err, what: fmt.Sprintf("%s to QP %d", what, qp.Number()), count: count}
+// poster is a QP or an SRQ, to which requests are posted.
+type poster interface{ name() string }
+
+func (qp *QP) name() string { return fmt.Sprintf("QP %d", qp.Number()) }
+
+func unposted(to poster, what string, index, count int, err error) error {
+	return &PostError{Index: index, Err: err, what: what + " to " + to.name(), count: count}
 }
 
 // posted rings the doorbell for requests that were posted. A receive needs no doorbell,

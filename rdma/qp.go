@@ -21,7 +21,7 @@ type QPConfig struct {
 	SendCQ, RecvCQ *CQ // CQs of the two queues; they may be the same CQ
 
 	SendDepth int // work requests that the send queue can hold; 0 means 128
-	RecvDepth int // work requests that the receive queue can hold; 0 means 128
+	RecvDepth int // work requests that the receive queue can hold; 0 means 128; must be 0 with SRQ
 	MaxSGE    int // elements of a work request's list; 0 means 4
 	MaxInline int // largest length of inline data in octets; 0 means 64, NoInline means none
 
@@ -32,14 +32,21 @@ type QPConfig struct {
 	// Context is a value of the program (qp_context of libibverbs). CQ.QPContext returns
 	// it for each completion of the QP. nil means none.
 	Context any
+
+	// SRQ is the shared receive queue from which the QP takes its receives. nil means that
+	// the QP has a receive queue of its own. With an SRQ, MaxSGE concerns sends only.
+	SRQ *SRQ
 }
 
 // NoInline is a value of QPConfig.MaxInline. NoInline means that the QP takes no inline
 // data.
 const NoInline = -1
 
-// presetDepth is the default depth of a queue.
-const presetDepth = 128
+// Defaults of QPConfig and SRQConfig.
+const (
+	presetDepth = 128
+	presetSGE   = 4
+)
 
 // fill sets the defaults of c, or returns one error with every invalid field in it.
 func (c QPConfig) fill() (QPConfig, error) {
@@ -54,9 +61,15 @@ func (c QPConfig) fill() (QPConfig, error) {
 	}{
 		{"SendDepth", &c.SendDepth, presetDepth, maxQPDepth},
 		{"RecvDepth", &c.RecvDepth, presetDepth, maxQPDepth},
-		{"MaxSGE", &c.MaxSGE, 4, maxSGE},
+		{"MaxSGE", &c.MaxSGE, presetSGE, maxSGE},
 		{"MaxInline", &c.MaxInline, 64, maxInline},
 	} {
+		if f.name == "RecvDepth" && c.SRQ != nil {
+			if c.RecvDepth != 0 {
+				errs = append(errs, errors.New("RecvDepth and SRQ are set: choose one"))
+			}
+			continue
+		}
 		if *f.value == 0 {
 			*f.value = f.preset
 		}
@@ -86,6 +99,7 @@ type QP struct {
 	over  sync.Once                    // closes done
 	gone  sync.Once                    // removes the QP from its CQs, PD and adapter
 	fatal atomic.Uint32                // state of the QPFatal event: untold, telling or told
+	last  atomic.Uint32                // state of the QPLastWQEReached event
 
 	started atomic.Bool // the QP has, or had, a connection
 
@@ -133,7 +147,8 @@ type Conn struct {
 }
 
 // CreateQP makes a QP that is not connected yet. Post the first receives before
-// connecting it, because a Send that finds no receive ends the connection.
+// connecting it, because a Send that finds no receive ends the connection. Post them to
+// cfg.SRQ if it is set.
 func (pd *PD) CreateQP(cfg QPConfig) (*QP, error) {
 	done, err := pd.adapter.device.Use()
 	if err != nil {
@@ -149,11 +164,7 @@ func (pd *PD) CreateQP(cfg QPConfig) (*QP, error) {
 		return nil, fmt.Errorf("create QP: %w", err)
 	}
 	qp := &QP{adapter: pd.adapter, pd: pd, cfg: cfg, done: make(chan struct{})}
-	qp.machine = rdmap.New(rdmap.Config{
-		Number: number, PD: pd.domain, Table: pd.adapter.table, Board: pd.adapter.board,
-		SendCQ: cfg.SendCQ.queue, RecvCQ: cfg.RecvCQ.queue, SendDepth: cfg.SendDepth, RecvDepth: cfg.RecvDepth,
-		MaxSGE: cfg.MaxSGE, MaxInline: cfg.MaxInline, SignalAll: cfg.SQSigAll,
-	})
+	qp.machine = rdmap.New(qp.config(number))
 	qp.machine.News.Fire = qp.news
 	if err := qp.enlist(); err != nil {
 		pd.adapter.freeNumber(number)
@@ -161,42 +172,6 @@ func (pd *PD) CreateQP(cfg QPConfig) (*QP, error) {
 	}
 	pd.adapter.log.Info("QP created", "qp", qp.Number())
 	return qp, nil
-}
-
-// enlist adds the QP to its PD, its CQs and its adapter.
-func (qp *QP) enlist() error {
-	if err := qp.pd.enter(&qp.pd.qps); err != nil {
-		return err
-	}
-	if err := qp.cfg.SendCQ.join(qp); err != nil {
-		qp.pd.leave(&qp.pd.qps)
-		return fmt.Errorf("SendCQ: %w", err)
-	}
-	if err := qp.cfg.RecvCQ.join(qp); err != nil {
-		qp.cfg.SendCQ.leave(qp)
-		qp.pd.leave(&qp.pd.qps)
-		return fmt.Errorf("RecvCQ: %w", err)
-	}
-	qp.adapter.mu.Lock()
-	tooLate := qp.adapter.shut // Close has begun and would not find the QP
-	if !tooLate {
-		qp.adapter.qps[qp] = struct{}{}
-	}
-	qp.adapter.mu.Unlock()
-	if tooLate {
-		qp.delist()
-		return fmt.Errorf("the adapter is %w", ErrClosed)
-	}
-	return nil
-}
-
-func (qp *QP) delist() {
-	qp.detach()
-	qp.adapter.device.Depart(qp.connection())
-	qp.adapter.retire(qp)
-	qp.cfg.SendCQ.leave(qp)
-	qp.cfg.RecvCQ.leave(qp)
-	qp.pd.leave(&qp.pd.qps)
 }
 
 // Number returns the QP's number, which its completions carry.
@@ -229,7 +204,7 @@ func (qp *QP) Err() error {
 	return nil
 }
 
-// The state of the QPFatal event.
+// The state of the events QPFatal and QPLastWQEReached.
 const (
 	untold uint32 = iota
 	telling
@@ -237,9 +212,9 @@ const (
 )
 
 // news runs after a step in which the state has changed. news does not block. Several
-// goroutines may run news at once. Only one of them reports the QPFatal event. news closes done
-// only after that report. Adapter.Close waits for done and then for everything that has begun,
-// and so also for the report.
+// goroutines may run news at once. Only one of them reports each event. news closes done
+// only after these reports. Adapter.Close waits for done and then for everything that has begun,
+// and so also for the reports.
 func (qp *QP) news() {
 	err := qp.Err()
 	asked := errors.Is(err, ErrClosed) || errors.Is(err, stream.ErrAborted)
@@ -251,9 +226,13 @@ func (qp *QP) news() {
 		qp.adapter.events.add(Event{Type: QPFatal, QP: qp, Err: err})
 		qp.fatal.Store(told)
 	}
-	// If another goroutine is still reporting the event, that goroutine closes done after the
+	if qp.machine.Sated() && qp.last.CompareAndSwap(untold, telling) {
+		qp.adapter.events.add(Event{Type: QPLastWQEReached, QP: qp})
+		qp.last.Store(told)
+	}
+	// If another goroutine is still reporting an event, that goroutine closes done after the
 	// report.
-	if qp.machine.Dead() && qp.fatal.Load() != telling {
+	if qp.machine.Dead() && qp.fatal.Load() != telling && qp.last.Load() != telling {
 		qp.over.Do(func() { close(qp.done) })
 	}
 }

@@ -129,6 +129,9 @@ func (q *reportedQP) report() report.QP {
 		SendDepth: cfg.SendDepth, RecvDepth: cfg.RecvDepth, MaxSGE: cfg.MaxSGE, MaxInline: cfg.MaxInline,
 		Markers: "none", Counters: report.Fields("rdmap", q.stats),
 	}
+	if cfg.SRQ != nil {
+		r.SRQ = cfg.SRQ.number
+	}
 	if err := qp.Err(); err != nil {
 		r.Error = err.Error()
 	}

@@ -16,7 +16,8 @@ type QP struct {
 	PD        uint32          `json:"pd"`
 	SendCQ    uint32          `json:"send_cq"`
 	RecvCQ    uint32          `json:"recv_cq"`
-	SendDepth int             `json:"send_depth"` // work requests that the send queue holds
+	SRQ       uint32          `json:"srq,omitempty"` // number of the shared receive queue; 0 if the QP has a receive queue of its own
+	SendDepth int             `json:"send_depth"`    // work requests that the send queue holds
 	RecvDepth int             `json:"recv_depth"`
 	MaxSGE    int             `json:"max_sge"`
 	MaxInline int             `json:"max_inline"`
@@ -34,8 +35,12 @@ type QP struct {
 
 // Columns returns the row of `stag show qps`, in the words of `rdma resource show qp`.
 func (q QP) Columns() []string {
-	return []string{"link " + cmp.Or(q.Device, "-"), fmt.Sprint("lqpn ", q.Number), "type RC", "state " + strings.ToUpper(q.State), fmt.Sprint("pdn ", q.PD),
+	columns := []string{"link " + cmp.Or(q.Device, "-"), fmt.Sprint("lqpn ", q.Number), "type RC", "state " + strings.ToUpper(q.State), fmt.Sprint("pdn ", q.PD),
 		fmt.Sprint("scqn ", q.SendCQ), fmt.Sprint("rcqn ", q.RecvCQ), fmt.Sprint("sq ", q.SendDepth), fmt.Sprint("rq ", q.RecvDepth)}
+	if q.SRQ != 0 {
+		columns = append(columns, fmt.Sprint("srqn ", q.SRQ))
+	}
+	return columns
 }
 
 // Connection returns the facts about the QP's connection, or "" while there is none.

@@ -14,25 +14,42 @@ import (
 // crowdDepth is the depth of the queues of a crowd's QPs.
 const crowdDepth = 16
 
+// receives says which receives the QPs of a crowd have.
+type receives uint8
+
+const (
+	noReceives     receives = iota // a receive queue that nothing was posted to
+	ownReceives                    // a full receive queue of ownDepth
+	sharedReceives                 // a full SRQ of sharedDepth, for all QPs of a side
+)
+
+const (
+	ownDepth    = 128 // the default of rdma.QPConfig
+	sharedDepth = 1 << 14
+)
+
 // crowd is a set of many connections from side A to side B of a stage with adapters.
 type crowd struct {
 	*stage
 	pds  [2]*rdma.PD
 	cqs  [2]*rdma.CQ
+	srqs [2]*rdma.SRQ // nil unless the receives are shared
 	qps  [2][]*rdma.QP // the QPs, by side; two QPs with the same index may belong to different connections
 	list *rdma.Listener
+
+	receives receives
 }
 
 // maxCrowd is the largest number of connections of a crowd.
 const maxCrowd = 1 << 14
 
 // newCrowd opens adapters with room for many connections.
-func newCrowd(ctx context.Context) (c *crowd, err error) {
+func newCrowd(ctx context.Context, r receives) (c *crowd, err error) {
 	s, err := newStage(setting{stacks: [2]stack{offload, offload}, verb: send, mtu: 1500, flows: maxCrowd})
 	if err != nil {
 		return nil, err
 	}
-	c = &crowd{stage: s}
+	c = &crowd{stage: s, receives: r}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.close())
@@ -45,16 +62,39 @@ func newCrowd(ctx context.Context) (c *crowd, err error) {
 		if c.cqs[side], err = a.CreateCQ(1 << 10); err != nil {
 			return nil, err
 		}
+		if r == sharedReceives {
+			if c.srqs[side], err = fullSRQ(c.pds[side]); err != nil {
+				return nil, err
+			}
+		}
 	}
 	at := net.JoinHostPort(s.pair.Ends[pair.B].V4.Addr().String(), "0")
 	c.list, err = s.adapters[pair.B].Listen(ctx, at, rdma.ListenConfig{Backlog: maxCrowd})
 	return c, err
 }
 
+// fullSRQ makes an SRQ and fills it.
+func fullSRQ(pd *rdma.PD) (*rdma.SRQ, error) {
+	srq, err := pd.CreateSRQ(rdma.SRQConfig{Depth: sharedDepth})
+	if err == nil {
+		_, err = srq.PostRecv(make([]rdma.RecvWR, sharedDepth)...)
+	}
+	return srq, err
+}
+
 func (c *crowd) qp(side pair.Side) (*rdma.QP, error) {
-	return c.pds[side].CreateQP(rdma.QPConfig{
-		SendCQ: c.cqs[side], RecvCQ: c.cqs[side], SendDepth: crowdDepth, RecvDepth: crowdDepth,
-	})
+	cfg := rdma.QPConfig{SendCQ: c.cqs[side], RecvCQ: c.cqs[side], SendDepth: crowdDepth, RecvDepth: crowdDepth}
+	switch c.receives {
+	case ownReceives:
+		cfg.RecvDepth = ownDepth
+	case sharedReceives:
+		cfg.RecvDepth, cfg.SRQ = 0, c.srqs[side]
+	}
+	qp, err := c.pds[side].CreateQP(cfg)
+	if err == nil && c.receives == ownReceives {
+		_, err = qp.PostRecv(make([]rdma.RecvWR, ownDepth)...)
+	}
+	return qp, err
 }
 
 // grow makes n more connections. It makes at most at connections at the same time.

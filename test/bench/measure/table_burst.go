@@ -63,7 +63,7 @@ func measureBurst(ctx context.Context, n int) (v Values, err error) {
 
 // measureVerbBurst returns how many pairs of QPs are connected per second.
 func measureVerbBurst(ctx context.Context, n int) (_ float64, err error) {
-	c, err := newCrowd(ctx)
+	c, err := newCrowd(ctx, noReceives)
 	if err != nil {
 		return 0, err
 	}

@@ -33,7 +33,7 @@ process, and the process itself; in percent of one core.`,
 }
 
 func measureIdle(ctx context.Context, connections int) (v Values, err error) {
-	c, err := newCrowd(ctx)
+	c, err := newCrowd(ctx, noReceives)
 	if err != nil {
 		return nil, err
 	}

@@ -29,23 +29,29 @@ func memoryTable(Options) *Table {
 		Title: "Memory for each end of an idle connection: growth from before they were made",
 		About: `QPs of depth 16, one CQ for all, both ends of every connection in this process: the
 growth is divided by the number of ends. resident: of this process, garbage collected
-before and after. slab: of the kernel, of the whole machine.`,
+before and after. slab: of the kernel, of the whole machine. Two rows have posted
+receives, without buffers: 128 to each QP, or 16384 to an SRQ for all QPs of a side.`,
 		Columns: []Column{{ResidentKiB, "resident", 2, false}, {SlabKiB, "slab", 2, false}, {OpenedPerS, "made/s", 0, false}},
 	}
 	const ends = 10000
-	t.Rows = append(t.Rows, &Row{
-		Case: Case{Name: fmt.Sprintf("%d idle QPs", ends), MTU: 1500, Connections: ends / 2},
-		run:  func(ctx context.Context) (Values, error) { return measureMemory(ctx, ends/2) },
-	})
+	for r, name := range memoryRows {
+		t.Rows = append(t.Rows, &Row{
+			Case: Case{Name: fmt.Sprintf("%d idle QPs%s", ends, name), MTU: 1500, Connections: ends / 2},
+			run:  func(ctx context.Context) (Values, error) { return measureMemory(ctx, ends/2, receives(r)) },
+		})
+	}
 	return t
 }
+
+// memoryRows are the ends of the names of the table's rows, by the receives of the QPs.
+var memoryRows = [...]string{noReceives: "", ownReceives: ", receives posted", sharedReceives: " with one SRQ"}
 
 // warmCrowd is how many connections exist before memory is first measured. The first
 // connections allocate memory that all connections share.
 const warmCrowd = 64
 
-func measureMemory(ctx context.Context, connections int) (v Values, err error) {
-	c, err := newCrowd(ctx)
+func measureMemory(ctx context.Context, connections int, r receives) (v Values, err error) {
+	c, err := newCrowd(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -109,10 +115,22 @@ func memoryGoals(r *Report) (list []Goal) {
 	if t == nil {
 		return nil
 	}
+	var own, shared float64
 	for _, row := range t.Rows {
-		if v, ok := row.Median[ResidentKiB]; ok {
-			list = append(list, Goal{What: fmt.Sprintf("KiB resident for each of %s", row.Name), Want: 8, Most: true, Have: v})
+		v, ok := row.Median[ResidentKiB]
+		switch {
+		case !ok:
+			continue
+		case strings.HasSuffix(row.Name, memoryRows[ownReceives]):
+			own = v
+			continue
+		case strings.HasSuffix(row.Name, memoryRows[sharedReceives]):
+			shared = v
 		}
+		list = append(list, Goal{What: fmt.Sprintf("KiB resident for each of %s", row.Name), Want: 8, Most: true, Have: v})
+	}
+	if own != 0 && shared != 0 {
+		list = append(list, Goal{What: "memory of idle QPs with one SRQ, of that with receives posted to each", Want: 0.5, Most: true, Have: shared / own})
 	}
 	return list
 }
