@@ -25,6 +25,7 @@ type CQ struct {
 	notify  chan struct{}
 
 	polling  sync.Mutex // lock that is held during Poll
+	resizing sync.Mutex // lock that is held during Resize
 	contexts contexts
 	runners  atomic.Pointer[runners] // runners of the CQ's QPs; nil unless progress is inline
 
@@ -44,8 +45,8 @@ func (a *Adapter) CreateCQ(depth int) (*CQ, error) {
 		return nil, fmt.Errorf("create CQ: %w", err)
 	}
 	defer done()
-	if depth < 1 || depth > maxCQDepth {
-		return nil, fmt.Errorf("create CQ: depth %d: choose 1 to %d", depth, maxCQDepth)
+	if err := checkCQDepth(depth); err != nil {
+		return nil, fmt.Errorf("create CQ: %w", err)
 	}
 	c := &CQ{
 		adapter: a, queue: work.NewCQ(depth, a.board), number: a.lastCQ.Add(1),

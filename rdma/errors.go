@@ -19,8 +19,8 @@ var (
 	// ErrClosed means that the object is closed, or the adapter that it belongs to.
 	// errors.Is also finds net.ErrClosed.
 	ErrClosed = adapter.ErrClosed
-	// ErrInUse means that the object cannot be closed, because another object still uses
-	// it.
+	// ErrInUse means that the object cannot be closed, or made smaller, because something
+	// still uses it.
 	ErrInUse = errors.New("in use")
 	// ErrNotConnected means that the QP has not been connected yet. Sends need a
 	// connection.

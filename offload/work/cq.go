@@ -12,22 +12,37 @@ import (
 // completion is lost. The CQ is overrun from then on (RFC 5042 §6.4.3.2: an overrun
 // affects only the QPs of this CQ).
 type CQ struct {
-	cells area
-	size  uint64    // a power of two
-	from  []*Places // for each cell, the places of the queue that the cell's completion belongs to
-	ends  *cqEnds   // positions in the ring's memory
-	board *signal.Board
+	newest atomic.Pointer[cqRing] // the ring that gets new completions
+	oldest atomic.Pointer[cqRing] // the ring of the oldest completion; the poller writes it
+	ends   *cqEnds
+	board  *signal.Board
+	mapped bool // the caller has passed the memory
 
 	// News is raised when an armed CQ gets the completion that it was armed for. News
 	// is also raised when the CQ is overrun. The owner must set Fire of News before any
 	// QP uses the CQ.
 	News signal.Signal
 
-	_       [lineLen]byte // keeps the fields of pushes and of the poller in different cache lines
-	tail    atomic.Uint64 // the position of the next push
-	seen    atomic.Uint64 // the poller's position when a push last read it
 	overrun atomic.Bool
 }
+
+// cqRing holds the completions from one Resize to the next.
+type cqRing struct {
+	cells area
+	size  uint64    // a power of two
+	from  []*Places // for each cell, the places of the queue that the cell's completion belongs to
+
+	// next is the ring that follows when the tail has the bit moved.
+	next atomic.Pointer[cqRing]
+
+	_    [lineLen]byte // keeps the fields of pushes and of the poller in different cache lines
+	tail atomic.Uint64 // the position of the next push, with the bit moved if the position is in the next ring
+	seen atomic.Uint64 // the poller's position when a push last read it
+	_    [lineLen]byte
+}
+
+// moved is a bit of a ring's tail. The ring takes no more completions.
+const moved = 1 << 63
 
 // Places counts the places of a work queue that have been given back. A place is free
 // again when its completion has been polled, as with other adapters. The place of a
@@ -55,7 +70,8 @@ const (
 
 // NewCQ makes a CQ for at least depth completions, in memory of its own.
 func NewCQ(depth int, board *signal.Board) *CQ {
-	return layCQ(lines(CQRingLen(depth)), depth, board)
+	n := cqSize(depth)
+	return layCQ(lines(slotsAt), lines(n*cellLen), n, board)
 }
 
 // NewCQIn makes a CQ for at least depth completions in memory that the caller passes.
@@ -70,21 +86,27 @@ func NewCQIn(memory []byte, depth int, board *signal.Board) (*CQ, error) {
 		return nil, fmt.Errorf("completion ring for %d completions: %w", depth, err)
 	}
 	clear(memory)
-	return layCQ(memory, depth, board), nil
+	c := layCQ(memory, memory[slotsAt:], cqSize(depth), board)
+	c.mapped = true
+	return c, nil
 }
 
-func layCQ(memory []byte, depth int, board *signal.Board) *CQ {
-	n := cqSize(depth)
-	c := &CQ{
-		cells: areaAt(memory[slotsAt:], cellLen), size: uint64(n), from: make([]*Places, n),
-		ends: cqEndsAt(memory), board: board,
-	}
+// layCQ makes a CQ of n cells. n must be a power of two.
+func layCQ(ends, cells []byte, n int, board *signal.Board) *CQ {
+	c := &CQ{ends: cqEndsAt(ends), board: board}
 	c.ends.shape = shape{version: LayoutVersion, depth: uint32(n), slot: cellLen}
+	r := newCQRing(cells, n)
+	c.newest.Store(r)
+	c.oldest.Store(r)
 	return c
 }
 
+func newCQRing(cells []byte, n int) *cqRing {
+	return &cqRing{cells: areaAt(cells, cellLen), size: uint64(n), from: make([]*Places, n)}
+}
+
 // Cap returns how many completions the CQ holds.
-func (c *CQ) Cap() int { return int(c.size) }
+func (c *CQ) Cap() int { return int(c.newest.Load().size) }
 
 // Overrun reports whether a completion has been lost.
 func (c *CQ) Overrun() bool { return c.overrun.Load() }
@@ -93,10 +115,16 @@ func (c *CQ) Overrun() bool { return c.overrun.Load() }
 // completion wakes a waiter for solicited events. Push returns false when the
 // completion is lost.
 func (c *CQ) Push(from *Places, w Completion, event bool) bool {
-	pos := c.tail.Load()
+	r := c.newest.Load()
+	pos := r.tail.Load()
 	for {
-		if pos-c.seen.Load() >= c.size && !c.room(pos) {
-			if now := c.tail.Load(); now != pos { // another push has taken the position
+		if pos&moved != 0 {
+			r = r.next.Load()
+			pos = r.tail.Load()
+			continue
+		}
+		if pos-r.seen.Load() >= r.size && !c.room(r, pos) {
+			if now := r.tail.Load(); now != pos { // another push has taken the position, or Resize has moved it
 				pos = now
 				continue
 			}
@@ -105,27 +133,27 @@ func (c *CQ) Push(from *Places, w Completion, event bool) bool {
 			c.board.Raise(&c.News)
 			return false
 		}
-		if c.tail.CompareAndSwap(pos, pos+1) {
+		if r.tail.CompareAndSwap(pos, pos+1) {
 			break
 		}
-		pos = c.tail.Load()
+		pos = r.tail.Load()
 	}
-	cl := c.cells.cell(pos)
-	cl.c, c.from[pos&(c.size-1)] = w, from
+	cl := r.cells.cell(pos)
+	cl.c, r.from[pos&(r.size-1)] = w, from
 	cl.seq.Store(pos + 1)
 	c.tell(event)
 	return true
 }
 
-// room reports whether position pos can be filled. room reads the poller's position. If
-// the poller claims a position ahead of the pushes, or a round behind them, room
-// returns false. Only completions of that poller are then lost.
-func (c *CQ) room(pos uint64) bool {
+// room reports whether position pos of the ring r can be filled. room reads the poller's
+// position. If the poller claims a position ahead of the pushes, or a round behind them,
+// room returns false. Only completions of that poller are then lost.
+func (c *CQ) room(r *cqRing, pos uint64) bool {
 	head := c.ends.head.Load()
-	if pos-head >= c.size {
+	if pos-head >= r.size {
 		return false
 	}
-	c.seen.Store(head)
+	r.seen.Store(head)
 	return true
 }
 
@@ -148,11 +176,11 @@ func (c *CQ) tell(event bool) {
 // written at the moment count as well.
 func (c *CQ) Len() int {
 	head := c.ends.head.Load() // read head first: a poll between the two reads would make the difference negative
-	return int(min(c.tail.Load()-head, c.size))
+	return int(min(c.Pushed()-head, c.newest.Load().size))
 }
 
 // Pushed returns the position behind the newest completion. Positions count from 0.
-func (c *CQ) Pushed() uint64 { return c.tail.Load() }
+func (c *CQ) Pushed() uint64 { return c.newest.Load().tail.Load() &^ moved }
 
 // Polled returns the position of the oldest completion that has not been polled.
 func (c *CQ) Polled() uint64 { return c.ends.head.Load() }
@@ -161,17 +189,21 @@ func (c *CQ) Polled() uint64 { return c.ends.head.Load() }
 // goroutine at a time may call Poll. Only pollers in this process may use Poll. Poll
 // gives places back when it stores head, so that a post after Poll finds room.
 func (c *CQ) Poll(dst []Completion) int {
-	pos := c.ends.head.Load()
+	pos, r := c.ends.head.Load(), c.oldest.Load()
 	var from *Places // the queue of the last count completions
 	count := uint32(0)
 	n := 0
-	for ; n < len(dst); n++ {
-		cl := c.cells.cell(pos)
+	for n < len(dst) {
+		cl := r.cells.cell(pos)
 		if cl.seq.Load() != pos+1 {
-			break
+			if r = r.after(pos); r == nil {
+				break
+			}
+			c.oldest.Store(r)
+			continue
 		}
 		dst[n] = cl.c
-		its := &c.from[pos&(c.size-1)]
+		its := &r.from[pos&(r.size-1)]
 		if *its != from {
 			c.giveBack(pos, from, count)
 			from, count = *its, 0
@@ -179,6 +211,7 @@ func (c *CQ) Poll(dst []Completion) int {
 		*its = nil // the CQ must not keep the queue's memory alive until the next completion
 		count++
 		pos++
+		n++
 	}
 	if n != 0 {
 		c.giveBack(pos, from, count)
@@ -197,8 +230,14 @@ func (c *CQ) giveBack(pos uint64, from *Places, count uint32) {
 
 // Ready reports whether Poll would find a completion.
 func (c *CQ) Ready() bool {
+	r := c.oldest.Load() // before head: a ring that is too new would hide completions
 	pos := c.ends.head.Load()
-	return c.cells.cell(pos).seq.Load() == pos+1
+	for ; r != nil; r = r.after(pos) {
+		if r.cells.cell(pos).seq.Load() == pos+1 {
+			return true
+		}
+	}
+	return false
 }
 
 // Arm asks for News of the next completion. With solicitedOnly it asks only for the

@@ -104,7 +104,7 @@ func TestCQRace(t *testing.T) {
 			for id := range uint64(each) {
 				// No more completions are under way than fit. The poller's position
 				// counts.
-				for c.tail.Load()-c.ends.head.Load() >= 64-pushers {
+				for c.Pushed()-c.Polled() >= 64-pushers {
 					runtime.Gosched()
 				}
 				if !c.Push(new(Places), Completion{ID: id, QP: p}, true) {
@@ -193,5 +193,29 @@ func TestNoWakeUpIsLost(t *testing.T) {
 		if c.Arm(false); !c.Ready() {
 			<-woken // for ever, if a wake-up is lost
 		}
+	}
+}
+
+// BenchmarkCQ measures a push and its part of a poll of 16 completions.
+func BenchmarkCQ(b *testing.B) {
+	c, _, _ := newCQ(512)
+	from := new(Places)
+	var got [16]Completion
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		c.Push(from, Completion{ID: 1}, false)
+		if i%16 == 15 {
+			c.Poll(got[:])
+		}
+	}
+}
+
+// BenchmarkEmptyPoll measures a poll that finds nothing.
+func BenchmarkEmptyPoll(b *testing.B) {
+	c, _, _ := newCQ(512)
+	var got [16]Completion
+	b.ReportAllocs()
+	for b.Loop() {
+		c.Poll(got[:])
 	}
 }

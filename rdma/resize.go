@@ -1,0 +1,55 @@
+package rdma
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/stag-rdma/stag/offload/work"
+)
+
+func checkCQDepth(depth int) error {
+	if depth < 1 || depth > maxCQDepth {
+		return fmt.Errorf("depth %d: choose 1 to %d", depth, maxCQDepth)
+	}
+	return nil
+}
+
+// Resize changes how many completions the CQ holds to at least depth, 1 to
+// Limits.MaxCQDepth (ibv_resize_cq). The QPs go on meanwhile, and no completion is lost.
+// The order of the completions, an Arm and goroutines that wait are not affected.
+//
+// Resize takes effect when it returns. Completions that wait to be polled count as ever.
+// If more of them wait than depth has room for, Resize returns ErrInUse and changes
+// nothing. Choose at least the sum of the depths of the queues that use the CQ: a CQ of
+// this depth cannot be overrun. Other errors: ErrCQOverrun, ErrClosed.
+func (c *CQ) Resize(depth int) error {
+	if err := c.resize(depth); err != nil {
+		return fmt.Errorf("resize CQ: %w", err)
+	}
+	return nil
+}
+
+func (c *CQ) resize(depth int) error {
+	done, err := c.adapter.device.Use()
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := checkCQDepth(depth); err != nil {
+		return err
+	}
+	c.resizing.Lock()
+	defer c.resizing.Unlock()
+	switch {
+	case c.closing.Load():
+		return fmt.Errorf("the CQ is %w", ErrClosed)
+	case c.queue.Overrun():
+		return ErrCQOverrun
+	}
+	err = c.queue.Resize(depth)
+	var many *work.TooManyError
+	if errors.As(err, &many) {
+		return fmt.Errorf("%w: %w", ErrInUse, err)
+	}
+	return err
+}
