@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/stag-rdma/stag/offload/adapter"
 )
 
 // Dial connects the QP to address, "host:port", in the adapter's network namespace. The
@@ -65,7 +67,7 @@ func reason(ctx context.Context, err error) error {
 }
 
 func (qp *QP) connect(ctx context.Context, address string, p ConnParams) error {
-	s, err := qp.adapter.device.Dial(ctx, address)
+	s, err := qp.adapter.device.Dial(ctx, address, adapter.DialOptions{Local: p.Local, TOS: adapter.TOS(p.TOS)})
 	if err != nil {
 		return err
 	}

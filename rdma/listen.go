@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/stag-rdma/stag/offload/adapter"
 	"github.com/stag-rdma/stag/offload/mpa"
 )
 
@@ -26,6 +27,10 @@ type ListenConfig struct {
 	// peers, and drops the peer of that source that has been silent longest. A source is
 	// an IPv4 address, or the first 64 bits of an IPv6 address.
 	MaxSilent int
+	// TOS is the IPv4 TOS or the IPv6 traffic class of the packets of accepted connections,
+	// from the SYN-ACK on. Its low two bits must be 0, because they are the ECN bits (RFC
+	// 3168 §5).
+	TOS uint8
 }
 
 func (c ListenConfig) fill() (ListenConfig, error) {
@@ -38,6 +43,9 @@ func (c ListenConfig) fill() (ListenConfig, error) {
 	}
 	if c.MaxSilent < 0 {
 		errs = append(errs, fmt.Errorf("a MaxSilent of %d: choose 1 or more", c.MaxSilent))
+	}
+	if err := adapter.TOS(c.TOS).Check(); err != nil {
+		errs = append(errs, err)
 	}
 	if c.Timeout == 0 {
 		c.Timeout = 5 * time.Second
@@ -110,7 +118,7 @@ func (a *Adapter) listen(ctx context.Context, address string, cfg ListenConfig) 
 	}
 	ctx, free := a.device.While(ctx)
 	defer free()
-	socket, err := a.device.Listen(ctx, address)
+	socket, err := a.device.Listen(ctx, address, adapter.TOS(cfg.TOS))
 	if err != nil {
 		return nil, reason(ctx, err)
 	}

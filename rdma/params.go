@@ -3,6 +3,7 @@ package rdma
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/stag-rdma/stag/offload/adapter"
@@ -65,6 +66,17 @@ type ConnParams struct {
 	// for that message in any case. Only Accept uses Eager.
 	Eager bool
 
+	// Local is the address and the port of this end. If the address is the zero Addr or the
+	// port is 0, the kernel chooses it. A host of the other address family is not tried.
+	// Only Dial uses Local.
+	Local netip.AddrPort
+
+	// TOS is the IPv4 TOS or the IPv6 traffic class of the packets of this end, from the
+	// SYN on. Its low two bits must be 0, because they are the ECN bits (RFC 3168 §5). The
+	// adapter asks the kernel for the route without regard to the TOS. Only Dial uses TOS.
+	// Accepted connections have ListenConfig.TOS.
+	TOS uint8
+
 	// Timeout limits the whole call of Dial or Accept. 0 means 10 s.
 	Timeout time.Duration
 
@@ -105,6 +117,9 @@ func (p ConnParams) fill() (ConnParams, error) {
 	if bad := p.Extensions &^ supported; bad != 0 {
 		errs = append(errs, fmt.Errorf("Extensions %#x are not known: choose from %#x", uint32(bad), uint32(supported)))
 	}
+	if err := adapter.TOS(p.TOS).Check(); err != nil {
+		errs = append(errs, err)
+	}
 	if p.Timeout < 0 {
 		errs = append(errs, fmt.Errorf("a Timeout of %v: choose 0 or more", p.Timeout))
 	}
@@ -115,6 +130,15 @@ func (p ConnParams) fill() (ConnParams, error) {
 		p.Timeout = defaultTimeout
 	}
 	return p, errors.Join(errs...)
+}
+
+// fillAccept is fill for Accept, which cannot change the addresses and the TOS of a
+// connection.
+func (p ConnParams) fillAccept() (ConnParams, error) {
+	if p.Local != (netip.AddrPort{}) || p.TOS != 0 {
+		return p, errors.New("Local and TOS are for Dial: leave them out, and give Listen its address and TOS")
+	}
+	return p.fill()
 }
 
 // offer returns the Offer of MPA for p. fill must have been called.

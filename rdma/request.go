@@ -89,7 +89,7 @@ func (r *ConnRequest) Accept(ctx context.Context, qp *QP, p ConnParams) error {
 }
 
 func (r *ConnRequest) accept(ctx context.Context, qp *QP, p ConnParams) error {
-	p, err := p.fill()
+	p, err := p.fillAccept()
 	if err != nil {
 		return err
 	}

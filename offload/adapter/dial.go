@@ -3,24 +3,61 @@ package adapter
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"net"
 	"net/netip"
+	"syscall"
 
 	"github.com/stag-rdma/stag/offload/handoff"
 )
 
+// DialOptions are the less common properties of a connection that Dial makes.
+type DialOptions struct {
+	// Local is the address and the port of this end. If the address is the zero Addr or
+	// the port is 0, the kernel chooses it.
+	Local netip.AddrPort
+	TOS   TOS
+}
+
 // Dial connects to address, "host:port", in the adapter's network namespace. If the
 // host has several addresses, Dial tries all of them and uses the first that answers
-// (RFC 8305, Happy Eyeballs). The caller must close the Socket or have it taken over.
+// (RFC 8305, Happy Eyeballs). If o.Local has an address, Dial tries only hosts of that
+// address family. If o.Local has a port, Dial tries one host at a time, because two
+// sockets cannot have the port. The caller must close the Socket or have it taken over.
 // Dial fails with ErrNoPort if no port leads to the host.
-func (a *Adapter) Dial(ctx context.Context, address string) (*Socket, error) {
+func (a *Adapter) Dial(ctx context.Context, address string, o DialOptions) (*Socket, error) {
 	hosts, service, err := resolve(ctx, address)
 	if err != nil {
 		return nil, err
 	}
-	return race(ctx, interleave(hosts), attemptDelay, func(ctx context.Context, host netip.Addr) (*Socket, error) {
-		return a.dialHost(ctx, host, service)
+	if hosts, err = reachableFrom(o.Local.Addr(), hosts); err != nil {
+		return nil, err
+	}
+	delay := attemptDelay
+	if o.Local.Port() != 0 {
+		delay = math.MaxInt64
+	}
+	return race(ctx, interleave(hosts), delay, func(ctx context.Context, host netip.Addr) (*Socket, error) {
+		return a.dialHost(ctx, host, service, o)
 	})
+}
+
+// reachableFrom returns the hosts that have the address family of local. If local is the
+// zero Addr, it returns all hosts.
+func reachableFrom(local netip.Addr, hosts []netip.Addr) (list []netip.Addr, err error) {
+	if !local.IsValid() {
+		return hosts, nil
+	}
+	for _, h := range hosts {
+		if h.Unmap().Is4() == local.Unmap().Is4() {
+			list = append(list, h)
+		}
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("the local address %v and %v are of different families: choose another local address", local, hosts[0])
+	}
+	return list, nil
 }
 
 // resolve splits an address and looks up the host. resolve runs before any thread
@@ -46,9 +83,9 @@ func resolve(ctx context.Context, address string) (hosts []netip.Addr, service u
 
 // dialHost connects to one host. The route to the host decides which port the
 // connection has. dialHost does not try a host that no port leads to.
-func (a *Adapter) dialHost(ctx context.Context, host netip.Addr, service uint16) (*Socket, error) {
+func (a *Adapter) dialHost(ctx context.Context, host netip.Addr, service uint16, o DialOptions) (*Socket, error) {
 	host = host.Unmap()
-	p, err := a.portAhead(ctx, host)
+	p, err := a.portAhead(ctx, o.Local.Addr().Unmap().WithZone(""), host)
 	if err != nil {
 		return nil, err
 	}
@@ -60,8 +97,16 @@ func (a *Adapter) dialHost(ctx context.Context, host netip.Addr, service uint16)
 		}
 		var d net.Dialer
 		d.SetMultipathTCP(false) // only plain TCP can be taken over
-		if p != nil {
-			d.Control = p.nic.Control
+		d.Control = func(network, address string, c syscall.RawConn) error {
+			if p != nil {
+				if err := p.nic.Control(network, address, c); err != nil {
+					return err
+				}
+			}
+			return o.TOS.set(network, c)
+		}
+		if d.LocalAddr, err = localAddr(o.Local); err != nil {
+			return err
 		}
 		c, err = d.DialContext(ctx, "tcp", netip.AddrPortFrom(numbered, service).String())
 		return err
@@ -77,9 +122,25 @@ func (a *Adapter) dialHost(ctx context.Context, host netip.Addr, service uint16)
 	return s, nil
 }
 
-// portAhead returns the port through which a connection to host will leave. The answer
-// is an estimate, because there is no socket yet.
-func (a *Adapter) portAhead(ctx context.Context, host netip.Addr) (p *Port, err error) {
+// localAddr returns local for a net.Dialer, or nil if the kernel chooses everything. It
+// must run in the adapter's namespace.
+func localAddr(local netip.AddrPort) (net.Addr, error) {
+	if local == (netip.AddrPort{}) {
+		return nil, nil
+	}
+	ip := local.Addr().Unmap()
+	if ip.IsValid() {
+		var err error
+		if ip, err = numbered(ip); err != nil {
+			return nil, fmt.Errorf("the local address: %w", err)
+		}
+	}
+	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(ip, local.Port())), nil
+}
+
+// portAhead returns the port through which a connection from local to host will leave.
+// local may be the zero Addr. The answer is an estimate, because there is no socket yet.
+func (a *Adapter) portAhead(ctx context.Context, local, host netip.Addr) (p *Port, err error) {
 	if a.cfg.KernelPort {
 		return nil, nil
 	}
@@ -88,5 +149,5 @@ func (a *Adapter) portAhead(ctx context.Context, host netip.Addr) (p *Port, err 
 	if err != nil {
 		return nil, err
 	}
-	return a.portTo(ctx, by, netip.Addr{}, host)
+	return a.portTo(ctx, by, local, host)
 }

@@ -16,9 +16,9 @@ import (
 
 // Listen makes a TCP socket that listens at address, "host:port", in the adapter's
 // network namespace. An empty host means every address. Port 0 means any free port. A
-// connection that the socket accepts can be taken over (Socket). The caller must close
-// the socket.
-func (a *Adapter) Listen(ctx context.Context, address string) (*net.TCPListener, error) {
+// connection that the socket accepts can be taken over (Socket), and has the TOS tos. The
+// caller must close the socket.
+func (a *Adapter) Listen(ctx context.Context, address string, tos TOS) (*net.TCPListener, error) {
 	at, err := listenAddress(ctx, address)
 	if err != nil {
 		return nil, err
@@ -30,7 +30,7 @@ func (a *Adapter) Listen(ctx context.Context, address string) (*net.TCPListener,
 	defer done()
 	var l net.Listener
 	err = a.space.Do(func() (err error) {
-		l, err = a.listenAt(ctx, at)
+		l, err = a.listenAt(ctx, at, tos)
 		return err
 	})
 	if err != nil {
@@ -65,7 +65,7 @@ func listenAddress(ctx context.Context, address string) (netip.AddrPort, error) 
 
 // listenAt makes the socket that listens at an address. The zero Addr means every
 // address. listenAt must run in the adapter's namespace.
-func (a *Adapter) listenAt(ctx context.Context, at netip.AddrPort) (net.Listener, error) {
+func (a *Adapter) listenAt(ctx context.Context, at netip.AddrPort, tos TOS) (net.Listener, error) {
 	literal := fmt.Sprintf(":%d", at.Port())
 	if at.Addr().IsValid() {
 		host, err := numbered(at.Addr())
@@ -76,7 +76,12 @@ func (a *Adapter) listenAt(ctx context.Context, at netip.AddrPort) (net.Listener
 	}
 	var lc net.ListenConfig
 	lc.SetMultipathTCP(false) // only plain TCP can be taken over
-	lc.Control = a.announce
+	lc.Control = func(network, address string, c syscall.RawConn) error {
+		if err := a.announce(network, address, c); err != nil {
+			return err
+		}
+		return tos.set(network, c)
+	}
 	return lc.Listen(ctx, "tcp", literal)
 }
 

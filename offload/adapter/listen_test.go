@@ -28,7 +28,7 @@ func TestListenHoldsNothing(t *testing.T) {
 	defer stop()
 	listening := make(chan error, 1)
 	go func() {
-		_, err := a.Listen(ctx, "no-such-host.example:0")
+		_, err := a.Listen(ctx, "no-such-host.example:0", 0)
 		listening <- err
 	}()
 	common.Wait(t, asked, "a question to the name server")

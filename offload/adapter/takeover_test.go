@@ -14,7 +14,7 @@ import (
 func (r *rig) sockets() (x, y *Socket) {
 	r.Helper()
 	ctx := r.Ctx()
-	l, err := r.b.Listen(ctx, net.JoinHostPort(r.host, "0"))
+	l, err := r.b.Listen(ctx, net.JoinHostPort(r.host, "0"), 0)
 	r.Must(err)
 	defer l.Close()
 	accepted := make(chan *net.TCPConn, 1)
@@ -23,7 +23,7 @@ func (r *rig) sockets() (x, y *Socket) {
 		r.Check(err)
 		accepted <- c
 	}()
-	x, err = r.a.Dial(ctx, r.b.ListenerAddr(l).String())
+	x, err = r.a.Dial(ctx, r.b.ListenerAddr(l).String(), DialOptions{})
 	r.Must(err)
 	y, err = r.b.Socket(ctx, <-accepted)
 	r.Must(err)
