@@ -34,6 +34,11 @@ var (
 	ErrBadWR = errors.New("malformed work request")
 	// ErrNoReads means that the two ends agreed that this end sends no RDMA Reads.
 	ErrNoReads = rdmap.ErrNoReads
+	// ErrNotDrained means that the QP is not in the state Drained.
+	ErrNotDrained = errors.New("the send queue is not drained: there is nothing to resume")
+	// ErrTableRefused means that the table refused a work request for a region or a window.
+	// The request has the status TableErr.
+	ErrTableRefused = rdmap.ErrTable
 	// ErrHeapFull means that the region heap has no free part of the requested size.
 	ErrHeapFull = heap.ErrFull
 	// ErrNoPort means that no port of the adapter leads to the destination.

@@ -29,6 +29,13 @@ type QPConfig struct {
 	// libibverbs). Each request then takes a place in SendCQ.
 	SQSigAll bool
 
+	// Reactive says what happens when the table refuses a request of the send queue for a
+	// region or a window (TableErr). If Reactive is false, the connection ends with a
+	// Terminate, and all requests are flushed. If Reactive is true, the send queue is drained
+	// until QP.Resume: the requests before the refused one complete, those behind it are
+	// flushed, and everything else of the connection goes on.
+	Reactive bool
+
 	// Context is a value of the program (qp_context of libibverbs). CQ.QPContext returns
 	// it for each completion of the QP. nil means none.
 	Context any

@@ -148,7 +148,7 @@ func (q *reportedQP) report() report.QP {
 
 // stateNames are the names of the states in the RDMAC verbs.
 var stateNames = [...]string{
-	rdmap.Idle: "Idle", rdmap.RTS: "RTS", rdmap.Closing: "Closing", rdmap.Terminate: "Terminate", rdmap.Errored: "Error",
+	rdmap.Idle: "Idle", rdmap.RTS: "RTS", rdmap.Closing: "Closing", rdmap.Terminate: "Terminate", rdmap.Errored: "Error", rdmap.Drained: "Drained",
 }
 
 func markers(c Conn) string {

@@ -129,6 +129,7 @@ const (
 	Closing   = rdmap.Closing   // one or both ends will send no more
 	Terminate = rdmap.Terminate // an error was sent or received; the connection is being closed
 	Errored   = rdmap.Errored   // the connection is gone; all requests are flushed or will be
+	Drained   = rdmap.Drained   // the table has refused a request of a QP with QPConfig.Reactive; see QP.Resume
 )
 
 // QPError is the reason why a QP's connection ended with an error: a Terminate message, or an

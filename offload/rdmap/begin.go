@@ -73,6 +73,9 @@ func (q *QP) beginResponse() {
 // requests on the table of an earlier step wait. A request that cannot start holds back
 // every request behind it.
 func (q *QP) mayStart() bool {
+	if q.halt.word.Load() != 0 {
+		q.drain()
+	}
 	if !q.sq.Posted() {
 		return false
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// Config is the configuration of a QP. Only MaxInline, SignalAll, SendRing and
-// RecvRing may be zero.
+// Config is the configuration of a QP. Only MaxInline, SignalAll, Reactive,
+// SendRing and RecvRing may be zero.
 type Config struct {
 	Number uint32 // number of the QP, for completions and for bound windows
 	PD     tpt.PD
@@ -26,6 +26,10 @@ type Config struct {
 	MaxSGE               int      // elements of a work request's list, 1 to 255
 	MaxInline            int      // largest length of inline data in octets
 	SignalAll            bool     // every send has the flag Signaled
+
+	// Reactive says what happens when the table refuses a request for a region or window:
+	// the send queue is drained until Resume. If Reactive is false, the connection ends.
+	Reactive bool
 
 	// SendRing and RecvRing are memory for the queues, laid out for the depths and
 	// limits above. A queue without a ring allocates its own memory.
@@ -54,6 +58,7 @@ type QP struct {
 	sq        work.SendQueue
 	rq        work.RecvQueue
 	wantClose atomic.Bool
+	halt      halt
 	wantAbort atomic.Pointer[error] // the cause of an abort; nil: none is wanted
 	spilt     atomic.Bool           // a CQ of the QP is known to be overrun
 	sated     atomic.Bool           // the QP has completed its last receive of cfg.Shared
@@ -155,13 +160,23 @@ func (q *QP) Start(a mpa.Agreed) {
 // Number returns the QP's number.
 func (q *QP) Number() uint32 { return q.cfg.Number }
 
-// State returns the QP's state now.
-func (q *QP) State() State { return State(q.state.Load()) }
+// State returns the QP's state now. Drained is RTS with a send queue that waits for
+// Resume.
+func (q *QP) State() State {
+	s := q.phase()
+	if s == RTS && q.halt.fault() != tpt.OK {
+		return Drained
+	}
+	return s
+}
+
+// phase returns the state of the connection, which is never Drained.
+func (q *QP) phase() State { return State(q.state.Load()) }
 
 // Cause returns the reason why the QP's connection ended in error. Cause returns the
 // zero Cause if there was no error.
 func (q *QP) Cause() Cause {
-	if s := q.State(); s == Terminate || s == Errored {
+	if s := q.phase(); s == Terminate || s == Errored {
 		return q.cause
 	}
 	return Cause{}
@@ -173,7 +188,7 @@ func (q *QP) Dead() bool { return q.dead.Load() }
 
 // move applies ev to the state. move returns false if ev cannot happen in that state.
 func (q *QP) move(ev event) bool {
-	next, ok := q.State().next(ev)
+	next, ok := q.phase().next(ev)
 	if ok {
 		q.state.Store(uint32(next))
 		q.cfg.Board.Raise(&q.News)
@@ -226,7 +241,7 @@ func (q *QP) AbortFor(err error) { q.wantAbort.CompareAndSwap(nil, &err) }
 // Kill ends a QP that has no stream. Such a QP was never connected, or the attempt to
 // connect it failed. Kill flushes all posted requests.
 func (q *QP) Kill(err error) {
-	if q.State() != Errored {
+	if q.phase() != Errored {
 		q.cause = Cause{Err: err}
 	}
 	q.move(evLost)
@@ -249,12 +264,12 @@ func (q *QP) Fault(now clock.Instant, err error) {
 	q.now = now
 	switch {
 	case err == nil:
-		if q.State() == RTS { // unreachable: only this machine closes the stream
+		if q.phase() == RTS { // unreachable: only this machine closes the stream
 			q.cause = Cause{Err: ErrPeerClosed}
 		}
 		q.move(evEnded)
 	default:
-		if s := q.State(); s != Terminate && s != Errored {
+		if s := q.phase(); s != Terminate && s != Errored {
 			q.cause = Cause{Err: err}
 		}
 		q.move(evLost)

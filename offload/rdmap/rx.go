@@ -63,7 +63,7 @@ func (q *QP) receive(s stream.Stream) {
 
 // listens reports whether the QP still processes arriving octets.
 func (q *QP) listens() bool {
-	s := q.State()
+	s := q.phase()
 	return (s == RTS || s == Closing) && !q.peerShut
 }
 
@@ -339,6 +339,6 @@ func (q *QP) replyRefused() error {
 
 // alive reports whether the QP is connected and has no error.
 func (q *QP) alive() bool {
-	s := q.State()
+	s := q.phase()
 	return s == RTS || s == Closing
 }

@@ -10,10 +10,11 @@ const (
 	Closing                // one or both ends have closed their direction
 	Terminate              // an error has ended the connection, usually with a Terminate; the connection is being closed
 	Errored                // the connection is gone; all requests are flushed or will be
+	Drained                // RTS, but the table has refused a request, and the send queue flushes every request until Resume
 )
 
 func (s State) String() string {
-	return [...]string{"idle", "RTS", "closing", "terminate", "error"}[s]
+	return [...]string{"idle", "RTS", "closing", "terminate", "error", "drained"}[s]
 }
 
 // event is an input to the state machine of a QP.

@@ -21,7 +21,7 @@ func (q *QP) perform(row *sqOp, w *work.SendWQE) {
 	pos := q.out.pos
 	switch ticket, f := row.table(q, w); {
 	case f != tpt.OK:
-		q.fail(pos, work.TableErr, refusedBy[f])
+		q.refuse(pos, f)
 	case q.cfg.Table.Passed(ticket):
 		q.sq.At(pos).Done = true
 	default:

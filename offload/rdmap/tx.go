@@ -38,7 +38,7 @@ type outgoing struct {
 // has room for them.
 func (q *QP) Transmit(now clock.Instant, s stream.Stream) {
 	q.now = now
-	if why := q.wantAbort.Load(); why != nil && q.State() != Errored {
+	if why := q.wantAbort.Load(); why != nil && q.phase() != Errored {
 		q.lose(s, *why)
 	}
 	if q.held.active {
@@ -61,7 +61,7 @@ func (q *QP) Transmit(now clock.Instant, s stream.Stream) {
 			q.torn()
 		}
 	}
-	switch q.State() {
+	switch q.phase() {
 	case RTS, Closing:
 		q.shut(s)
 		q.flushUnwanted()

@@ -10,7 +10,7 @@ import (
 // QP is a queue pair.
 type QP struct {
 	Number    uint32          `json:"qp"`
-	State     string          `json:"state"`            // name of the state in the RDMAC verbs: Idle, RTS, Closing, Terminate, Error
+	State     string          `json:"state"`            // name of the state in the RDMAC verbs: Idle, RTS, Closing, Terminate, Error, and Drained
 	Device    string          `json:"device,omitempty"` // name of the device; "" if the QP is not connected
 	Flow      FlowID          `json:"flow,omitempty"`   // ID of the QP's Flow
 	PD        uint32          `json:"pd"`

@@ -111,6 +111,12 @@ func (q *SendQueue) Posted() bool {
 	return false
 }
 
+// Position returns the position of the next request to start.
+func (q *SendQueue) Position() uint32 { return q.next }
+
+// Tail returns the position of the next post. The caller must be the poster.
+func (q *SendQueue) Tail() uint32 { return q.tail.Load() }
+
 // Next returns a copy of the next request to start. Posted must have returned true.
 func (q *SendQueue) Next() *SendWQE {
 	if !q.loaded {

@@ -12,7 +12,7 @@ import (
 // These are the states and kinds of objects. Every state has a series even while no
 // object has this state.
 var (
-	qpStates   = []string{"Idle", "RTS", "Closing", "Terminate", "Error"}
+	qpStates   = []string{"Idle", "RTS", "Closing", "Terminate", "Error", "Drained"}
 	mrKinds    = []string{"region", "window", "iscsi"} // the kind "region" always has a series; every other kind has a series only if there are such objects
 	flowStates = []string{"park", "live", "orphan"}
 )
