@@ -51,7 +51,7 @@ const (
 	QueueReadRequest = 1
 	QueueTerminate   = 2
 
-	QueueAtomicResponse = 3 // this implementation expects no message of this queue
+	QueueAtomicResponse = 3 // only on a connection with RFC 7306
 )
 
 // IsTagged reports whether a ULPDU has the tagged header (T flag).

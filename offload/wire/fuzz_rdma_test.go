@@ -54,6 +54,27 @@ func FuzzReadRequest(f *testing.F) {
 	})
 }
 
+func FuzzAtomic(f *testing.F) {
+	f.Add(wire.AtomicRequestFields{Op: wire.CmpSwap, ID: 1, STag: 2, TO: 8, Data: 3, Mask: 4, Compare: 5, CompareMask: 6}.Append(nil))
+	f.Add(wire.AtomicResponseFields{ID: 1, Value: 2}.Append(nil))
+	f.Add(wire.AppendImmediate(nil, 7))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if r, ok := wire.ParseAtomicRequest(b); ok {
+			again := r.Append(nil)
+			copy(b, again[:4]) // the reserved bits
+			if b[3]&0x0f != uint8(r.Op) || !bytes.Equal(b, again) {
+				t.Errorf("% x became % x", b, again)
+			}
+		}
+		if r, ok := wire.ParseAtomicResponse(b); ok && !bytes.Equal(b, r.Append(nil)) {
+			t.Errorf("% x became % x", b, r.Append(nil))
+		}
+		if v, ok := wire.ParseImmediate(b); ok && !bytes.Equal(b, wire.AppendImmediate(nil, v)) {
+			t.Errorf("% x became % x", b, wire.AppendImmediate(nil, v))
+		}
+	})
+}
+
 func FuzzTerminate(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p, ok := wire.ParseTerminate(b)

@@ -34,7 +34,8 @@ func TestOpcodeRows(t *testing.T) {
 		if !got.Tagged {
 			header = string('0' + rune(got.Queue))
 		}
-		if header != w.header || got.Solicited != w.solicited || got.Invalidates != w.invalidates || got.Response != w.response || got.Answered != (w.response != 0) {
+		if header != w.header || got.Solicited != w.solicited || got.Invalidates != w.invalidates || got.Response != w.response || got.Answered != (w.response != 0) ||
+			got.Extension != (op > 7) || got.Immediate != (op == 8 || op == 9) {
 			t.Errorf("%v: %+v", op, *got)
 		}
 	}

@@ -87,11 +87,16 @@ var segments = []struct {
 	{"Terminate for a bad CRC", "4147 00000000 00000002 00000001 00000000 20020000",
 		wire.UntaggedFields{Last: true, Opcode: wire.OpTerminate, Queue: wire.QueueTerminate, MSN: 1},
 		wire.TerminateFields{Layer: wire.LayerLLP, Code: 2}},
-	{"Atomic Request", "414a 00000000 00000001 00000002 00000000",
-		wire.UntaggedFields{Last: true, Opcode: wire.OpAtomicRequest, Queue: wire.QueueReadRequest, MSN: 2}, nil},
+	{"FetchAdd", "414a 00000000 00000001 00000002 00000000 00000000 00000001 00000300 0000000000004000 0000000000000005 0000000000000000 0000000000000000 ffffffffffffffff",
+		wire.UntaggedFields{Last: true, Opcode: wire.OpAtomicRequest, Queue: wire.QueueReadRequest, MSN: 2},
+		wire.AtomicRequestFields{Op: wire.FetchAdd, ID: 1, STag: 0x300, TO: 0x4000, Data: 5, CompareMask: 1<<64 - 1}},
+	{"CmpSwap", "414a 00000000 00000001 00000003 00000000 00000002 00000007 00000300 0000000000004008 0102030405060708 00000000ffffffff 1112131415161718 ffffffff00000000",
+		wire.UntaggedFields{Last: true, Opcode: wire.OpAtomicRequest, Queue: wire.QueueReadRequest, MSN: 3},
+		wire.AtomicRequestFields{Op: wire.CmpSwap, ID: 7, STag: 0x300, TO: 0x4008, Data: 0x0102030405060708, Mask: 0xffffffff,
+			Compare: 0x1112131415161718, CompareMask: 0xffffffff << 32}},
 	{"Atomic Response", "414b 00000000 00000003 00000001 00000000 00000001 0000000000000010",
-		wire.UntaggedFields{Last: true, Opcode: wire.OpAtomicResponse, Queue: 3, MSN: 1},
-		payload("\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x10")},
+		wire.UntaggedFields{Last: true, Opcode: wire.OpAtomicResponse, Queue: wire.QueueAtomicResponse, MSN: 1},
+		wire.AtomicResponseFields{ID: 1, Value: 0x10}},
 	{"Immediate Data", "4148 00000000 00000000 00000003 00000000 0011223344556677",
 		wire.UntaggedFields{Last: true, Opcode: wire.OpImmediate, MSN: 3}, payload("\x00\x11\x22\x33\x44\x55\x66\x77")},
 }
@@ -140,6 +145,14 @@ func again(t *testing.T, b []byte) (header, behind any) {
 		if behind, ok = wire.ParseReadRequest(data); !ok {
 			t.Fatalf("no Read Request: % x", data)
 		}
+	case wire.OpAtomicRequest:
+		if behind, ok = wire.ParseAtomicRequest(data); !ok {
+			t.Fatalf("no Atomic Request: % x", data)
+		}
+	case wire.OpAtomicResponse:
+		if behind, ok = wire.ParseAtomicResponse(data); !ok {
+			t.Fatalf("no Atomic Response: % x", data)
+		}
 	case wire.OpTerminate:
 		if behind, ok = wire.ParseTerminate(data); !ok {
 			t.Fatalf("no Terminate: % x", data)
@@ -147,6 +160,29 @@ func again(t *testing.T, b []byte) (header, behind any) {
 	}
 	return wire.UntaggedFields{Last: h.Last(), Opcode: h.Opcode(), Invalidate: h.Invalidate(), Queue: h.Queue(),
 		MSN: h.MSN(), MO: h.MO()}, behind
+}
+
+// The 28 bits above the operation of an Atomic Request are reserved, and ignored (RFC
+// 7306 §5.2.1). Code 1 is no operation.
+func TestAtomicRequestReserved(t *testing.T) {
+	b := wire.AtomicRequestFields{Op: wire.CmpSwap}.Append(nil)
+	b[0], b[1], b[2], b[3] = 0xff, 0xff, 0xff, 0xf0|b[3]
+	if f, ok := wire.ParseAtomicRequest(b); !ok || f.Op != wire.CmpSwap {
+		t.Errorf("%v, %+v", ok, f)
+	}
+	for op := range wire.AtomicOp(16) {
+		if known := op == 0 || op == 2; op.Known() != known {
+			t.Errorf("operation %d is known: %v", op, op.Known())
+		}
+	}
+}
+
+// Immediate Data is 8 octets in network order (RFC 7306 §6.2).
+func TestImmediate(t *testing.T) {
+	b := wire.AppendImmediate(nil, 0x0011223344556677)
+	if v, ok := wire.ParseImmediate(b); !ok || v != 0x0011223344556677 || !bytes.Equal(b, unhex(t, "0011223344556677")) {
+		t.Errorf("% x is read as %#x", b, v)
+	}
 }
 
 // Too short by one octet, or of the other kind.
@@ -172,6 +208,19 @@ func TestSegmentsRefused(t *testing.T) {
 	for _, n := range []int{0, 27, 29} {
 		if _, ok := wire.ParseReadRequest(make([]byte, n)); ok {
 			t.Errorf("a Read Request of %d octets is accepted", n)
+		}
+	}
+	for _, n := range []int{0, 11, 13, 51, 53} {
+		if _, ok := wire.ParseAtomicRequest(make([]byte, n)); ok {
+			t.Errorf("an Atomic Request of %d octets is accepted", n)
+		}
+		if _, ok := wire.ParseAtomicResponse(make([]byte, n)); ok {
+			t.Errorf("an Atomic Response of %d octets is accepted", n)
+		}
+	}
+	for _, n := range []int{0, 4, 7, 9} {
+		if _, ok := wire.ParseImmediate(make([]byte, n)); ok {
+			t.Errorf("Immediate Data of %d octets is accepted", n)
 		}
 	}
 }

@@ -46,6 +46,8 @@ type OpInfo struct {
 	Invalidates bool   // the header names an STag to invalidate
 	Answered    bool   // the receiver answers with a message of opcode Response
 	Response    Opcode
+	Extension   bool // RFC 7306 defines the opcode: only a peer that speaks it may get one
+	Immediate   bool // the payload goes into the completion, not into the receive's memory
 }
 
 var opcodes = [...]OpInfo{
@@ -57,10 +59,10 @@ var opcodes = [...]OpInfo{
 	OpSendSE:           {Name: "Send with Solicited Event", Queue: QueueSend, Solicited: true},
 	OpSendSEInvalidate: {Name: "Send with Solicited Event and Invalidate", Queue: QueueSend, Solicited: true, Invalidates: true},
 	OpTerminate:        {Name: "Terminate", Queue: QueueTerminate},
-	OpImmediate:        {Name: "Immediate Data", Queue: QueueSend},
-	OpImmediateSE:      {Name: "Immediate Data with Solicited Event", Queue: QueueSend, Solicited: true},
-	OpAtomicRequest:    {Name: "Atomic Request", Queue: QueueReadRequest, Answered: true, Response: OpAtomicResponse},
-	OpAtomicResponse:   {Name: "Atomic Response", Queue: QueueAtomicResponse},
+	OpImmediate:        {Name: "Immediate Data", Queue: QueueSend, Extension: true, Immediate: true},
+	OpImmediateSE:      {Name: "Immediate Data with Solicited Event", Queue: QueueSend, Solicited: true, Extension: true, Immediate: true},
+	OpAtomicRequest:    {Name: "Atomic Request", Queue: QueueReadRequest, Answered: true, Response: OpAtomicResponse, Extension: true},
+	OpAtomicResponse:   {Name: "Atomic Response", Queue: QueueAtomicResponse, Extension: true},
 }
 
 var unknownOp OpInfo
