@@ -18,10 +18,7 @@ func (qp *QP) checkSend(wr *SendWR) error {
 	if err := qp.machine.CheckSend(wr); err != nil {
 		return fmt.Errorf("%w: %w", ErrBadWR, err)
 	}
-	if ord, _ := qp.machine.Depths(); wr.Op == WRRead && ord == 0 && !qp.machine.Dead() {
-		return ErrNoReads
-	}
-	return nil
+	return qp.machine.Refuses(wr.Op)
 }
 
 // checkLength returns an error if the message is longer than maxMessage.

@@ -15,7 +15,7 @@ func TestMalformedWorkRequests(t *testing.T) {
 	huge := SGE{Length: 1<<32 - 1, LKey: x.mr.LKey()}
 	good := SendWR{ID: 1, Op: WRSend}
 	for says, wr := range map[string]SendWR{
-		"operation 5":       {Op: 5},
+		"operation 99":      {Op: 99},
 		"flags 0x80":        {Op: WRSend, Flags: 0x80},
 		"3 elements":        {Op: WRSend, SGL: []SGE{e, e, e}},
 		"at most":           {Op: WRSend, SGL: []SGE{huge, e}},

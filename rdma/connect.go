@@ -60,7 +60,7 @@ func (qp *QP) start(s *adapter.Socket, agreed mpa.Agreed) error {
 	qp.agreed = Conn{
 		Local: local, Remote: remote, Initiator: agreed.Initiator, Revision: int(agreed.Revision), CRC: agreed.CRC,
 		SendMarkers: agreed.SendMarkers, RecvMarkers: agreed.ReceiveMarkers,
-		IRD: int(agreed.IRD), ORD: int(agreed.ORD), Depths: agreed.Enhanced, PeerIRD: int(agreed.PeerIRD), PeerORD: int(agreed.PeerORD), PrivateData: agreed.Private, Extensions: agreed.Extensions, Path: s.Path(),
+		IRD: int(agreed.IRD), ORD: int(agreed.ORD), Depths: agreed.Enhanced, PeerIRD: int(agreed.PeerIRD), PeerORD: int(agreed.PeerORD), PrivateData: agreed.Private, Extensions: agreed.Extensions, RFC7306: agreed.RFC7306, Path: s.Path(),
 	}
 	qp.stage = connected
 	qp.machine.Start(agreed)

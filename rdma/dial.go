@@ -82,5 +82,5 @@ func (qp *QP) connect(ctx context.Context, address string, p ConnParams) error {
 		s.Close()
 		return explain(err)
 	}
-	return qp.run(ctx, s, agreed, nil)
+	return qp.run(ctx, s, p.complete(agreed), nil)
 }

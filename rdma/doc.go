@@ -26,7 +26,9 @@
 // from the peer's memory that RKey names. The peer's application takes no part in a
 // Write or a Read and gets no completion. A Send goes into the peer's oldest receive,
 // and that receive completes. A Send does not wait for a receive. If the peer has
-// posted none, the connection ends.
+// posted none, the connection ends. An atomic operation changes 8 octets of the peer's
+// memory and fetches their old value. Immediate Data behind a Write tells the peer's
+// application of the Write. Both need a peer that knows RFC 7306 (ExtRFC7306).
 //
 // # Ordering
 //
@@ -36,8 +38,10 @@
 //   - A Send is delivered only after every Write before it is in the peer's
 //     memory, and a Read sees every Write before it. To notify the peer of a Write,
 //     post a Send after the Write.
-//   - A Send or a Write can overtake a Read that was posted before it. The Fence
-//     flag holds the request back until all earlier Reads have completed.
+//   - A Send or a Write can overtake a Read or an atomic operation that was posted before
+//     it. The Fence flag holds the request back until all earlier ones have completed.
+//   - Reads and atomic operations see the effects of each other in the order in which they
+//     were posted. Immediate Data is ordered as a Send.
 //   - The octets of a Write may appear in any order. The last octet may be there
 //     before the others, so do not poll it.
 //   - Work requests of different QPs are not ordered.

@@ -32,13 +32,18 @@ var (
 	ErrQueueFull = errors.New("the queue is full: wait for completions, or make it deeper")
 	// ErrBadWR means that the work request is malformed.
 	ErrBadWR = errors.New("malformed work request")
-	// ErrNoReads means that the two ends agreed that this end sends no RDMA Reads.
+	// ErrNoReads means that the two ends agreed that this end sends no RDMA Reads, and so no
+	// atomic operations either.
 	ErrNoReads = rdmap.ErrNoReads
 	// ErrNotDrained means that the QP is not in the state Drained.
 	ErrNotDrained = errors.New("the send queue is not drained: there is nothing to resume")
 	// ErrTableRefused means that the table refused a work request for a region or a window.
 	// The request has the status TableErr.
 	ErrTableRefused = rdmap.ErrTable
+	// ErrNoRFC7306 means that the two ends have not agreed on atomic operations and
+	// Immediate Data (ExtRFC7306), and that the application has not said that the peer
+	// knows them (ConnParams.PeerRFC7306).
+	ErrNoRFC7306 = rdmap.ErrNoRFC7306
 	// ErrHeapFull means that the region heap has no free part of the requested size.
 	ErrHeapFull = heap.ErrFull
 	// ErrNoPort means that no port of the adapter leads to the destination.

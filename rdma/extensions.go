@@ -3,7 +3,8 @@ package rdma
 import "github.com/stag-rdma/stag/offload/wire"
 
 // Extensions is a set of extensions of the protocols, for connections with stag at both
-// ends. No RFC has them. Each end names those that it wants in ConnParams.Extensions.
+// ends. Each end names those that it wants in ConnParams.Extensions. How the ends agree is
+// a matter of stag: no RFC has it.
 type Extensions = wire.Extensions
 
 const (
@@ -11,7 +12,11 @@ const (
 	// FPDU, unless every octet before it has been acknowledged. The peer can then place
 	// the payload of segments that arrive out of order at once.
 	ExtAlignedFPDUs = wire.ExtAlignedFPDUs
+
+	// ExtRFC7306 lets both ends post the operations of RFC 7306: atomic operations, and
+	// Writes and Sends with Immediate. RFC 7306 itself has no way to agree on them (§1.1).
+	ExtRFC7306 = wire.ExtRFC7306
 )
 
 // supported are the extensions that this version of stag has.
-const supported = ExtAlignedFPDUs
+const supported = ExtAlignedFPDUs | ExtRFC7306

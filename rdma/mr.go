@@ -178,6 +178,19 @@ func (m *MR) Len() int { return m.size }
 // was closed before. The program must not access the memory after that.
 func (m *MR) Bytes() []byte { return octetsAt(m.first, m.size) }
 
+// Uint64 returns the word of 8 octets from octet off on, for operations of sync/atomic.
+// Atomic operations of peers on the same word are atomic with respect to them. Uint64
+// panics if the octets are not in the region, or if off or their address is no multiple
+// of 8. Memory of AllocMR begins at a multiple of 8.
+func (m *MR) Uint64(off int) *atomic.Uint64 {
+	octets := m.Bytes()[off : off+8]
+	w := wordAt(&octets[0])
+	if w == nil || (m.start+uint64(off))%8 != 0 {
+		panic(fmt.Sprintf("rdma: a word at octet %d of region %v: its offset and its address must be multiples of 8", off, m.stag))
+	}
+	return w
+}
+
 // SGE returns the element for n octets of the region, from octet off on. If the octets
 // are not in the region, SGE panics as slicing Bytes would. SGE also panics if n is more
 // than an element can have (2^32-1).

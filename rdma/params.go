@@ -42,6 +42,11 @@ type ConnParams struct {
 	// no trailer.
 	Extensions Extensions
 
+	// PeerRFC7306 says that the application knows by other means that the peer speaks RFC
+	// 7306, as some RNICs do. Atomic operations and Immediate Data can then be used without
+	// ExtRFC7306. A peer that does not know them ends the connection when it gets the first.
+	PeerRFC7306 bool
+
 	NoCRC bool // omit the CRC of FPDUs if the peer omits it as well
 
 	// Markers asks the peer to put Markers into its FPDUs. Linux siw and many other peers
@@ -139,6 +144,13 @@ func (p ConnParams) fillAccept() (ConnParams, error) {
 		return p, errors.New("Local and TOS are for Dial: leave them out, and give Listen its address and TOS")
 	}
 	return p.fill()
+}
+
+// complete adds to a what the negotiation does not contain.
+func (p ConnParams) complete(a mpa.Agreed) mpa.Agreed {
+	a.Eager = p.Eager && !a.Initiator
+	a.RFC7306 = p.PeerRFC7306 || a.Extensions.Has(ExtRFC7306)
+	return a
 }
 
 // offer returns the Offer of MPA for p. fill must have been called.

@@ -8,8 +8,8 @@ import "fmt"
 type PostError struct {
 	Index int // position of the request in the list of the call, from 0
 
-	// Err is the reason: ErrBadWR, ErrQueueFull, ErrNotConnected, ErrNoReads or (SRQ)
-	// ErrClosed, with the details.
+	// Err is the reason: ErrBadWR, ErrQueueFull, ErrNotConnected, ErrNoReads, ErrNoRFC7306 or
+	// (SRQ) ErrClosed, with the details.
 	Err error
 
 	what  string // the kind of the post, and the QP or SRQ
@@ -26,8 +26,8 @@ func (e *PostError) Unwrap() error { return e.Err }
 // PostSend rings the doorbell once for all of them. With inline progress it also sends
 // everything that may be sent now.
 //
-// If a request is malformed (ErrBadWR, ErrNoReads), PostSend posts those before it. If the
-// queue has too little room (ErrQueueFull), PostSend posts the requests that fit. The error
+// If a request is malformed (ErrBadWR) or not agreed on (ErrNoReads, ErrNoRFC7306),
+// PostSend posts those before it. If the queue has too little room (ErrQueueFull), PostSend posts the requests that fit. The error
 // is a *PostError with the index of the first request that was not posted. Before the QP is
 // connected, PostSend posts nothing (ErrNotConnected). The place of a request is free again
 // when the request has completed and its completion, if there is one, has been polled.

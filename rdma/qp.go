@@ -143,13 +143,14 @@ type Conn struct {
 	CRC           bool       // FPDUs have a CRC that is checked, in both directions
 	SendMarkers   bool       // the peer asked for Markers
 	RecvMarkers   bool       // this end asked for Markers
-	IRD           int        // RDMA Reads of the peer that this end serves at a time
-	ORD           int        // RDMA Reads of this end that are outstanding at a time
+	IRD           int        // RDMA Reads and atomic operations of the peer that this end serves at a time
+	ORD           int        // RDMA Reads and atomic operations of this end that are outstanding at a time
 	Depths        bool       // the peer has sent its read depths, PeerIRD and PeerORD
 	PeerIRD       int        // Reads of this end that the peer serves at a time, as sent (RFC 6581 §9.1); 16383 leaves it to the applications
 	PeerORD       int        // RDMA Reads that the peer wants outstanding at a time, as the peer sent it
 	PrivateData   []byte     // private data in the peer's Request or Reply
 	Extensions    Extensions // extensions of stag that both ends want
+	RFC7306       bool       // atomic operations and Immediate Data can be posted: agreed on, or ConnParams.PeerRFC7306
 	Path          string     // the port and its mode, or "kernel port"
 }
 

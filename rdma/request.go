@@ -100,7 +100,7 @@ func (r *ConnRequest) accept(ctx context.Context, qp *QP, p ConnParams) error {
 	if err != nil {
 		return err
 	}
-	agreed.Eager = p.Eager
+	agreed = p.complete(agreed)
 	ctx, free := qp.adapter.device.While(ctx)
 	defer free()
 	ctx, cancel := context.WithTimeoutCause(ctx, p.Timeout,

@@ -27,13 +27,18 @@ type SGE = work.SGE
 //
 //	type SendWR struct {
 //		ID         uint64    // returned in the Completion; the adapter does not use it
-//		Op         WROp      // WRWrite, WRRead, WRSend, WRSendInvalidate or WRLocalInvalidate
+//		Op         WROp      // what to do, such as WRWrite
 //		Flags      SendFlags // Fence, Signaled, Solicited
-//		SGL        []SGE     // gathered in order; a Read has one element, which receives
-//		Inline     []byte    // sent instead of SGL; not for Reads
-//		RemoteAddr uint64    // Write, Read: tagged offset at the peer
-//		RKey       STag      // Write, Read: names the peer's memory
+//		SGL        []SGE     // gathered in order; a Read or atomic operation has one element, which receives
+//		Inline     []byte    // sent instead of SGL; not for Reads and atomic operations
+//		RemoteAddr uint64    // Write, Read, atomic operation: tagged offset at the peer
+//		RKey       STag      // Write, Read, atomic operation: names the peer's memory
 //		Invalidate STag      // WRSendInvalidate: the peer's STag to invalidate; WRLocalInvalidate: the STag of this end
+//		Imm        uint64    // WRWriteImm, WRSendImm: Immediate Data
+//		CompareAdd uint64    // addend of WRFetchAdd, or the value that WRCompareSwap compares with
+//		Swap       uint64    // new value of WRCompareSwap and WRSwap
+//		CompareAddMask uint64 // WRMaskedFetchAdd: highest bit of each field; WRMaskedCompareSwap: bits to compare
+//		SwapMask       uint64 // WRMaskedCompareSwap: bits to replace
 //	}
 type SendWR = work.SendWR
 
@@ -46,7 +51,8 @@ type SendWR = work.SendWR
 //	}
 type RecvWR = work.RecvWR
 
-// WROp is the operation of a SendWR. The numbers are those of libibverbs.
+// WROp is the operation of a SendWR. The numbers are those of libibverbs. The masked
+// operations have Linux's numbers, and numbers from 0x20 on are those of stag.
 type WROp = work.WROp
 
 // Operations of a SendWR.
@@ -65,14 +71,57 @@ const (
 	WRSendInvalidate  = work.WRSendInvalidate
 )
 
+// Operations with Immediate Data (RFC 7306 §6). They need a peer that knows them
+// (ErrNoRFC7306). Immediate Data is a message of its own: it takes a receive of the peer,
+// in the order of the Sends, and the completion of that receive contains it
+// (Completion.Imm). The memory of the receive does not change. Immediate Data has 64 bits.
+// The 32 bits of libibverbs (imm_data) are the low half between two ends of stag. Chelsio's
+// RNICs use the high half.
+const (
+	// WRWriteImm is an RDMA Write with Immediate Data behind it. The receive completes when
+	// the octets of the Write are in the peer's memory. Inline data has at most 255 octets.
+	WRWriteImm = work.WRWriteImm
+	// WRSendImm is Immediate Data alone, as a Send with Immediate without octets is. Post
+	// octets as a WRSend before it. They then take a receive of their own, because RFC 7306
+	// has no message with both.
+	WRSendImm = work.WRSendImm
+)
+
+// Atomic operations on a word of 64 bits in the peer's memory (RFC 7306 §5). They need a
+// peer that knows them (ErrNoRFC7306), the right RemoteAtomic, and an offset and an address
+// that are multiples of 8. The one element of the list, of 8 octets with the right
+// LocalWrite, receives the word as it was before. Both words have the byte order of the
+// machine that they are in.
+//
+// The peer's processor executes the operation. Therefore the operation is atomic with
+// respect to all connections of the peer's adapter, and to operations of sync/atomic in
+// the peer's program (MR.Uint64). It is not atomic with respect to Writes and receives.
+// Reads and atomic operations count together against ConnParams.ORD, and a Fence waits for
+// both. A refused operation ends the connection: it completes with RemoteAccessErr if its
+// key, right or bounds are wrong, and with RemoteOperationErr if it is not aligned.
+const (
+	WRFetchAdd    = work.WRFetchAdd    // adds CompareAdd to the word
+	WRCompareSwap = work.WRCompareSwap // replaces the word by Swap if the word equals CompareAdd
+
+	// WRSwap replaces the word by Swap. It is a Compare and Swap that compares no bit.
+	WRSwap = work.WRSwap
+
+	// WRMaskedCompareSwap compares only the bits of CompareAddMask, and replaces only the
+	// bits of SwapMask. WRMaskedFetchAdd adds fields: CompareAddMask has the highest bit of
+	// each field, and nothing is carried from there. The two need a QP whose requests have
+	// room: a MaxSGE of 3 or more, or a MaxInline of 48 or more.
+	WRMaskedCompareSwap = work.WRMaskedCompareSwap
+	WRMaskedFetchAdd    = work.WRMaskedFetchAdd
+)
+
 // SendFlags modify a SendWR.
 type SendFlags = work.SendFlags
 
 // Flags of a SendWR.
 const (
-	Fence     = work.Fence     // start the request only when all earlier Reads have completed
+	Fence     = work.Fence     // start the request only when all earlier Reads and atomic operations have completed
 	Signaled  = work.Signaled  // push a completion also when the request succeeds
-	Solicited = work.Solicited // for Sends: the peer's completion wakes WaitSolicited
+	Solicited = work.Solicited // for Sends and Immediate Data: the peer's completion wakes WaitSolicited
 )
 
 // Completion says that a work request has ended. Look at Status first: if it is
@@ -80,12 +129,14 @@ const (
 //
 //	type Completion struct {
 //		ID          uint64 // of the work request
-//		Op          WCOp   // the operation that ended: WCSend, WCWrite, WCRead, WCRecv
+//		Op          WCOp   // the operation that ended, such as WCSend
 //		Status      Status // Success, or why the request failed
 //		Solicited   bool   // receive: the sender asked for an event
+//		WithImm     bool   // receive: the peer has sent Immediate Data, which is in Imm
 //		Invalidated STag   // receive: the STag that the peer invalidated, 0 for none
-//		Length      uint32 // receive, Read: octets that were placed
+//		Length      uint32 // receive, Read, atomic operation: octets that were placed
 //		QP          uint32 // number of the QP
+//		Imm         uint64 // receive: Immediate Data; valid if WithImm
 //	}
 type Completion = work.Completion
 
@@ -112,11 +163,14 @@ type WCOp = work.WCOp
 
 // Operations of a Completion.
 const (
-	WCSend            = work.WCSend
-	WCWrite           = work.WCWrite
-	WCRead            = work.WCRead
-	WCLocalInvalidate = work.WCLocalInvalidate
-	WCRecv            = work.WCRecv
+	WCSend            = work.WCSend            // a Send of any kind
+	WCWrite           = work.WCWrite           // a Write, with or without Immediate
+	WCRead            = work.WCRead            // a Read
+	WCCompareSwap     = work.WCCompareSwap     // a Compare and Swap, or a Swap
+	WCFetchAdd        = work.WCFetchAdd        // a Fetch and Add
+	WCLocalInvalidate = work.WCLocalInvalidate // a Local Invalidate
+	WCRecv            = work.WCRecv            // a receive, or any receive that failed
+	WCRecvImm         = work.WCRecvImm         // a receive that the peer's Immediate Data has taken
 )
 
 // State is a QP's state.
@@ -142,7 +196,7 @@ const (
 //		Swapped    bool          // the Terminate had the bit order of Linux siw, not RFC 5040's
 //		HasSegment bool          // the Terminate names a segment: the next three are valid
 //		Opcode     Opcode        // of the refused segment
-//		STag       STag          // target of a tagged segment, or source of a Read Request
+//		STag       STag          // target of a tagged segment, source of a Read Request, or word of an Atomic Request (0 if Remote)
 //		TO         uint64        // tagged offset there
 //		Err        error         // what ended the stream, or what is wrong on this side
 //	}
@@ -174,7 +228,7 @@ const (
 	LocalWrite   Access = 0x01 // receives and Reads of this end may write to the region
 	RemoteWrite  Access = 0x02 // peers may write to the region; needs LocalWrite
 	RemoteRead   Access = 0x04 // peers may read the region
-	RemoteAtomic Access = 0x08 // recorded in the table; atomic operations do not exist yet
+	RemoteAtomic Access = 0x08 // peers may change the region by atomic operations; needs LocalWrite
 	MWBind       Access = 0x10 // recorded in the table; memory windows do not exist yet
 	ZeroBased    Access = 0x20 // tagged offsets begin at 0, as they do by default
 

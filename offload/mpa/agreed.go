@@ -83,6 +83,7 @@ func (r RTR) String() string {
 // Agreed holds the parameters that both ends agreed on.
 type Agreed struct {
 	Initiator bool // this end sent the Request and sends the first FPDU
+	RFC7306   bool // both ends speak RFC 7306: they agreed on it, or the application knows that the peer does
 	Eager     bool // the responder need not wait for the first FPDU, because the application knows that the peer is ready
 	Revision  uint8
 	CRC       bool // FPDUs have a CRC, in both directions

@@ -22,8 +22,7 @@ func (q *QP) begin() bool {
 		return true
 	case !q.irq.empty() && !(q.turn && q.mayStart()):
 		q.turn = true
-		q.beginResponse()
-		return true
+		return q.beginResponse()
 	case q.mayStart():
 		q.turn = false
 		return q.beginRequest()
@@ -60,18 +59,22 @@ func (q *QP) beginRTR() {
 	}
 }
 
-// beginResponse starts the Response to the oldest Read.
-func (q *QP) beginResponse() {
+// beginResponse starts the Response to the oldest Read or atomic operation.
+func (q *QP) beginResponse() bool {
 	r := q.irq.front()
+	if r.atomic {
+		return q.beginAtomicResponse(r)
+	}
 	m := q.start(aResponse, wire.OpReadResponse, r.size)
 	m.STag, m.TO = r.sinkSTag, r.sinkTO
+	return true
 }
 
 // mayStart reports whether the next work request can start. A request that the peer
-// must answer cannot start while ORD Reads are outstanding. A request with a fence
-// cannot start while a Read is outstanding (RFC 5040 §5.5). No request can start while
-// requests on the table of an earlier step wait. A request that cannot start holds back
-// every request behind it.
+// must answer cannot start while ORD Reads and atomic operations are outstanding. A
+// request with a fence cannot start while one is outstanding (RFC 5040 §5.5, RFC 7306
+// §7). No request can start while requests on the table of an earlier step wait. A request
+// that cannot start holds back every request behind it.
 func (q *QP) mayStart() bool {
 	if q.halt.word.Load() != 0 {
 		q.drain()
@@ -106,8 +109,8 @@ func (q *QP) beginRequest() bool {
 		q.perform(row, w)
 		return true
 	}
-	if row.answered && q.agree.ORD == 0 {
-		q.fail(o.pos, work.LocalQPOpErr, ErrNoReads)
+	if err := q.refuses(row); err != nil {
+		q.fail(o.pos, work.LocalQPOpErr, err)
 		return false
 	}
 	if row.answered && q.peerShut {
@@ -120,6 +123,27 @@ func (q *QP) beginRequest() bool {
 	}
 	row.begin(q, row, w)
 	return true
+}
+
+// refuses returns the error for an operation that the ends have not agreed on.
+func (q *QP) refuses(row *sqOp) error {
+	switch {
+	case row.extension && !q.agree.RFC7306:
+		return ErrNoRFC7306
+	case row.answered && q.agree.ORD == 0:
+		return ErrNoReads
+	}
+	return nil
+}
+
+// Refuses returns the error for an operation that the ends of the connection have not
+// agreed on: ErrNoReads or ErrNoRFC7306. Refuses is valid after Start. A dead QP refuses
+// nothing, so that its requests are flushed.
+func (q *QP) Refuses(o work.WROp) error {
+	if q.Dead() {
+		return nil
+	}
+	return q.refuses(sqOpOf(o))
 }
 
 // checkList checks every SGE of w before any octet of it is sent. If the list has one

@@ -40,7 +40,7 @@ func (k *talk) hear(ulpdu []byte) error {
 		return fmt.Errorf("%v: %x", f, ulpdu[:min(len(ulpdu), wire.UntaggedLen)])
 	}
 	op := wire.InfoOf(s.Opcode)
-	if s.Version != wire.RDMAPVersion || receiver(s.Opcode) == nil || op.Tagged != s.Tagged || !s.Tagged && op.Queue != s.Queue {
+	if s.Version != wire.RDMAPVersion || ops[s.Opcode&15] == nil || op.Tagged != s.Tagged || !s.Tagged && op.Queue != s.Queue {
 		return fmt.Errorf("%v, version %d, tagged %v, queue %d", s.Opcode, s.Version, s.Tagged, s.Queue)
 	}
 	if s.Tagged {

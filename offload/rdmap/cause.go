@@ -32,12 +32,17 @@ var (
 	ErrTable = errors.New("the table refused a work request")
 	// ErrBadRequest means that a work request was posted that CheckSend refuses.
 	ErrBadRequest = errors.New("a work request that this QP cannot do: check it before it is posted")
-	// ErrNoReads means that the two ends agreed that this end sends no RDMA Reads.
+	// ErrNoReads means that the two ends agreed that this end sends no RDMA Reads, and so no
+	// atomic operations either.
 	ErrNoReads = errors.New("no RDMA Reads on this connection: give both ends a read depth (ORD here, IRD there)")
+	// ErrNoRFC7306 means that this end does not know that the peer speaks RFC 7306: atomic
+	// operations and Immediate Data.
+	ErrNoRFC7306 = errors.New("atomic operations and Immediate Data (RFC 7306) are not agreed on this connection: both ends must ask for them")
 	// ErrBrokenRing means that the memory of a work queue has impossible positions.
 	ErrBrokenRing = errors.New("the memory of a work queue is broken: its poster must not move back, nor beyond its depth")
-	// ErrNarrow means that the path's segments are too short for an RDMA Read Request.
-	ErrNarrow = errors.New("the connection's TCP segments are too short for an RDMA Read Request: raise the MTU")
+	// ErrNarrow means that the path's segments are too short for a message that must be one
+	// segment, such as an RDMA Read Request.
+	ErrNarrow = errors.New("the connection's TCP segments are too short for an RDMA Read Request or Atomic Request: raise the MTU")
 	// ErrCQOverrun means that a completion queue was full, and a completion was lost.
 	ErrCQOverrun = errors.New("completion queue overrun: poll it, or make it larger")
 )
@@ -52,8 +57,8 @@ type Cause struct {
 	// The segment that was refused, if the Terminate quotes one.
 	HasSegment bool
 	Opcode     wire.Opcode
-	STag       tpt.STag // tagged segment: STag of the target; Read Request: STag of the source
-	TO         uint64   // tagged segment: offset of the target; Read Request: offset of the source
+	STag       tpt.STag // tagged segment: STag of the target; Read Request: STag of the source; Atomic Request: STag of the word, 0 if the peer sent the Terminate
+	TO         uint64   // offset that belongs to STag
 
 	Err error // error of the stream, or error of this end
 }
@@ -70,6 +75,10 @@ func (c *Cause) blame(header, readRequest []byte) {
 		c.STag, c.TO = r.SourceSTag, r.SourceTO
 	}
 }
+
+// blameAtomic records the word that a refused Atomic Request names. A Terminate does not
+// quote it (RFC 7306 §8).
+func (c *Cause) blameAtomic(r *wire.AtomicRequestFields) { c.STag, c.TO = r.STag, r.TO }
 
 // Error is the error that ended a QP's connection.
 type Error struct {
@@ -109,6 +118,10 @@ func (e *Error) segment() string {
 		return fmt.Sprintf("%v to %v at offset %d", e.Opcode, e.STag, e.TO)
 	case wire.OpReadRequest:
 		return fmt.Sprintf("%v of %v at offset %d", e.Opcode, e.STag, e.TO)
+	case wire.OpAtomicRequest:
+		if e.STag != 0 {
+			return fmt.Sprintf("%v on %v at offset %d", e.Opcode, e.STag, e.TO)
+		}
 	case wire.OpSendInvalidate, wire.OpSendSEInvalidate:
 		return fmt.Sprintf("%v of %v", e.Opcode, e.STag)
 	}

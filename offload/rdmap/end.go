@@ -34,6 +34,9 @@ func (q *QP) terminate(code Code, seg *ddp.Segment) {
 			t.fields.ReadRequest = t.request[:copy(t.request[:], seg.Payload)]
 		}
 		c.blame(t.fields.Header, t.fields.ReadRequest)
+		if r, ok := wire.ParseAtomicRequest(seg.Payload); ok && seg.Opcode == wire.OpAtomicRequest {
+			c.blameAtomic(&r)
+		}
 		if code.Type == typeLocal { // RFC 5040 §4.8: such a Terminate has no DDP header
 			t.fields.HasSegment, t.fields.Header = false, nil
 		}
@@ -59,6 +62,20 @@ func (q *QP) terminateRead(code Code, r *inRead, at uint32) {
 	}
 	c := Cause{Code: code}
 	c.blame(t.fields.Header, t.fields.ReadRequest)
+	q.ends(c)
+}
+
+// terminateAtomic is terminate for the Atomic Request r with the DDP header that was kept.
+func (q *QP) terminateAtomic(code Code, r *wire.AtomicRequestFields, header [wire.UntaggedLen]byte) {
+	t := &q.term
+	t.header = header
+	t.fields = wire.TerminateFields{
+		Layer: code.Layer, Type: code.Type, Code: code.Code,
+		HasSegment: true, SegmentLen: wire.UntaggedLen + wire.AtomicRequestLen, Header: t.header[:],
+	}
+	c := Cause{Code: code}
+	c.blame(t.fields.Header, nil)
+	c.blameAtomic(r)
 	q.ends(c)
 }
 
@@ -139,15 +156,19 @@ func (q *QP) stop() {
 	q.flush()
 }
 
-// blameRead sets the status of the Read that the peer refuses. blameRead does not read
-// the quoted DDP header, because some senders put a wrong MSN into it.
+// blameRead sets the status of the Read or atomic operation that the peer refuses. For a
+// Read, blameRead does not use the quoted DDP header, because some senders put a wrong MSN
+// into it. The header is all that a Terminate quotes of an Atomic Request (RFC 7306 §8).
 func (q *QP) blameRead(t *wire.TerminateFields) {
-	r, ok := wire.ParseReadRequest(t.ReadRequest)
-	if !ok || t.Layer != LayerRDMAP {
+	if t.Layer != LayerRDMAP {
 		return
 	}
+	r, read := wire.ParseReadRequest(t.ReadRequest)
+	h, _, atomic := wire.ParseUntagged(t.Header)
+	atomic = atomic && h.Opcode() == wire.OpAtomicRequest
 	for i := range q.orq.count {
-		if o := q.orq.at(i); !o.rtr && q.asked(o, &r) {
+		o := q.orq.at(i)
+		if atomic && o.atomic && o.id == h.MSN() || read && !o.atomic && !o.rtr && q.asked(o, &r) {
 			w := q.sq.At(o.pos)
 			w.Status = work.RemoteOperationErr
 			if t.Type == 1 {

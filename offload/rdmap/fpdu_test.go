@@ -85,6 +85,31 @@ func readRequest(msn, sink uint32, sinkTO uint64, size, source uint32, sourceTO 
 	return untagged(wire.OpReadRequest, true, 0, 1, msn, 0, readHeader(sink, sinkTO, size, source, sourceTO))
 }
 
+// atomicRequest returns an Atomic Request (RFC 7306 §5.2.1). operands are the add or swap
+// data, its mask, the compare data and the compare mask.
+func atomicRequest(msn, op, id, stag uint32, to uint64, operands ...uint64) []byte {
+	b := be.AppendUint32(be.AppendUint32(be.AppendUint32(nil, op), id), stag)
+	b = be.AppendUint64(b, to)
+	for _, v := range operands {
+		b = be.AppendUint64(b, v)
+	}
+	return untagged(wire.OpAtomicRequest, true, 0, 1, msn, 0, b)
+}
+
+// atomicResponse returns an Atomic Response (RFC 7306 §5.2.2).
+func atomicResponse(msn, id uint32, old uint64) []byte {
+	return untagged(wire.OpAtomicResponse, true, 0, 3, msn, 0, be.AppendUint64(be.AppendUint32(nil, id), old))
+}
+
+// immediate returns an Immediate Data message (RFC 7306 §6.2).
+func immediate(msn uint32, solicited bool, data uint64) []byte {
+	op := wire.OpImmediate
+	if solicited {
+		op = wire.OpImmediateSE
+	}
+	return untagged(op, true, 0, 0, msn, 0, be.AppendUint64(nil, data))
+}
+
 // terminateFPDU returns a Terminate (RFC 5040 §4.8) with its code alone, or with M and
 // D set and an FPDU's segment quoted, or with R too and the Read Request header.
 func terminateFPDU(code Code, quote ...[]byte) []byte {

@@ -24,19 +24,19 @@ type besieged struct {
 }
 
 func besiege(t testing.TB) *besieged {
-	b := &besieged{script: open(t, noCRC, withDepths(3, 3), withEMSS(300))}
+	b := &besieged{script: open(t, noCRC, withRFC7306, withDepths(4, 4), withEMSS(300))}
 	b.whole = fresh(2*fenceLen + 4096)
 	if err := b.table.Deregister(b.all, b.pd); err != nil { // a guess could hit it
 		t.Fatal(err)
 	}
 	mem := b.whole[fenceLen : fenceLen+4096]
-	b.all = b.register(tpt.Region{PD: b.pd, Memory: mem, Start: regionStart, Rights: every})
+	b.all = b.register(tpt.Region{PD: b.pd, Memory: mem, Start: regionStart, Rights: every | tpt.RemoteAtomic})
 	var stag tpt.STag
 	stag, b.private = b.region(1000, b.pd, tpt.LocalWrite)
 	b.receives(work.RecvWR{ID: 0, SGL: []work.SGE{b.at(0, 500)}}, work.RecvWR{ID: 1, SGL: []work.SGE{b.at(600, 10), b.at(700, 90)}}, work.RecvWR{ID: 2})
-	b.posts(b.reads(10, 100, 50), b.reads(11, 200, 0), b.reads(12, 300, 5), work.SendWR{ID: 13, Op: work.WRSend, Flags: work.Fence},
+	b.posts(b.reads(10, 100, 50), b.reads(11, 200, 0), b.reads(12, 300, 5), b.adds(15, 400, 1), work.SendWR{ID: 13, Op: work.WRSend, Flags: work.Fence},
 		work.SendWR{ID: 14, Op: work.WRWrite, SGL: []work.SGE{{LKey: stag, Length: 1000}}})
-	b.posted = 8
+	b.posted = 9
 	return b
 }
 
@@ -81,12 +81,12 @@ func (b *besieged) counted() {
 	got = got[:b.cq.Poll(got)]
 	seen := map[uint64]bool{}
 	for _, c := range got {
-		if seen[c.ID] || c.ID > 14 {
+		if seen[c.ID] || c.ID > 15 {
 			b.Fatalf("completion %+v comes twice, or of nothing", c)
 		}
 		seen[c.ID] = true
 	}
-	for _, id := range []uint64{0, 1, 2, 10, 11, 12} {
+	for _, id := range []uint64{0, 1, 2, 10, 11, 12, 15} {
 		if !seen[id] {
 			b.Fatalf("work request %d has not completed: %v", id, got)
 		}
@@ -105,6 +105,8 @@ func (b *besieged) seeds() (all [][]byte) {
 		b.answer(true, 100, pattern(0, 50)), b.answer(false, 100, pattern(0, 20)),
 		terminateFPDU(OpStream), terminateFPDU(ProtAccess, b.request(1, 100, 50), b.request(1, 100, 50)[20:48]),
 		untagged(wire.OpAtomicRequest, true, 0, 1, 1, 0, make([]byte, 52)),
+		atomicRequest(1, 0, 1, stag, regionStart+8, 5, 0, 0, 0), atomicRequest(1, 2, 7, stag, regionStart+16, 1, 2, 3, 4),
+		atomicRequest(1, 0, 1, stag, regionStart+4092, 5, 0, 0, 0), atomicResponse(1, 4, 77), atomicResponse(1, 5, 77), immediate(1, false, 9), immediate(1, true, 9),
 	} {
 		all = append(all, ulpduOf(f))
 	}

@@ -7,7 +7,7 @@ import (
 
 // rows is the length of every table that is indexed by opcode. rows grows with the
 // opcodes of package wire. The compiler refuses a row for a larger opcode.
-const rows = wire.OpTerminate + 1
+const rows = wire.OpAtomicResponse + 1
 
 // ops is indexed by opcode. Each function processes a segment whose header is correct.
 // The row of wire.InfoOf says what a correct header is. An opcode without a function
@@ -21,16 +21,20 @@ var ops = [rows]func(*QP, *ddp.Segment) Code{
 	wire.OpSendSE:           (*QP).recvSend,
 	wire.OpSendSEInvalidate: (*QP).recvSend,
 	wire.OpTerminate:        (*QP).recvTerminate,
+	wire.OpImmediate:        (*QP).recvImmediate,
+	wire.OpImmediateSE:      (*QP).recvImmediate,
+	wire.OpAtomicRequest:    (*QP).recvAtomicRequest,
+	wire.OpAtomicResponse:   (*QP).recvAtomicResponse,
 }
 
 // receiver returns the function of ops for the opcode, or nil if the opcode is
-// unexpected.
-func receiver(o wire.Opcode) func(*QP, *ddp.Segment) Code {
-	if o < rows {
+// unexpected. Opcodes of RFC 7306 are unexpected unless both ends speak it.
+func (q *QP) receiver(o wire.Opcode) func(*QP, *ddp.Segment) Code {
+	if o <= wire.OpTerminate || o < rows && q.agree.RFC7306 {
 		return ops[o]
 	}
 	return nil
 }
 
 // queues is the number of queues of untagged messages.
-const queues = wire.QueueTerminate + 1
+const queues = wire.QueueAtomicResponse + 1

@@ -78,8 +78,9 @@ type QP struct {
 	out      outgoing
 	in       incoming
 	term     ending
-	orq      fifo[outRead] // Reads of this end that wait for their Response
-	irq      fifo[inRead]  // the peer's Reads that wait for their Response
+	orq      fifo[outRead] // Reads and atomic operations of this end that wait for their Response
+	irq      fifo[inRead]  // the peer's Reads and atomic operations that wait for their Response
+	atomics  *atomics      // nil unless both ends speak RFC 7306
 	sends    ddp.Queue     // order of arriving messages, by queue number
 	requests ddp.Queue
 	arriving arrival        // the Send that is arriving
@@ -125,7 +126,7 @@ func New(c Config) *QP {
 		cfg:      c,
 		sends:    ddp.NewQueue(),
 		requests: ddp.NewQueue(),
-		msn:      [queues]uint32{1, 1, 1},
+		msn:      [queues]uint32{1, 1, 1, 1},
 	}
 	q.sq.Init(c.SendRing, c.SendDepth, c.MaxSGE, c.MaxInline)
 	if c.SignalAll {
@@ -148,6 +149,9 @@ func (q *QP) Start(a mpa.Agreed) {
 	q.tx = mpa.NewFramer(a.CRC, a.SendMarkers)
 	q.orq = newFIFO[outRead](max(1, int(a.ORD)))
 	q.irq = newFIFO[inRead](max(1, int(a.IRD)))
+	if a.RFC7306 {
+		q.atomics = newAtomics(a)
+	}
 	q.opening.open = a.Initiator || a.Eager && a.RTR == mpa.NoRTR
 	q.opening.rtrDue = a.Initiator && a.RTR != mpa.NoRTR
 	q.opening.rtrIn = !a.Initiator && a.RTR != mpa.NoRTR
@@ -196,7 +200,7 @@ func (q *QP) move(ev event) bool {
 	return ok
 }
 
-// Depths returns how many Reads of this end and of the peer can be outstanding. Depths
+// Depths returns how many Reads and atomic operations of this end and of the peer can be outstanding. Depths
 // is valid after Start.
 func (q *QP) Depths() (ord, ird int) { return int(q.agree.ORD), int(q.agree.IRD) }
 

@@ -234,6 +234,31 @@ var traffic = map[string]func(s *script, n int) func(){
 	"Send": func(s *script, n int) func() {
 		return s.departure(work.SendWR{Op: work.WRSend, Flags: work.Signaled, SGL: []work.SGE{s.at(0, n/2), s.at(0, n-n/2)}})
 	},
+	"atomic operation": func(s *script, _ int) func() {
+		s.q.agree.RFC7306, s.q.atomics = true, newAtomics(s.q.agree)
+		f := atomicResponse(1, 1, 1)
+		msn := uint32(0)
+		post, got := s.departure(s.adds(1, 0, 1)), s.arrival(f)
+		return func() {
+			post()
+			msn++
+			be.PutUint32(f[2+18:], msn)
+			renumber(f, msn)
+			got()
+		}
+	},
+	"serve atomic operation": func(s *script, _ int) func() {
+		s.q.agree.RFC7306, s.q.atomics = true, newAtomics(s.q.agree)
+		stag, _ := s.target(1, atomicRights)
+		f := atomicRequest(1, 0, 1, stag, 0, 1, 0, 0, 0)
+		msn := uint32(0)
+		got := s.arrival(f)
+		return func() {
+			msn++
+			renumber(f, msn)
+			got()
+		}
+	},
 	"Read": func(s *script, n int) func() {
 		f := response(uint32(s.all), regionStart, pattern(0, n))
 		post, got := s.departure(work.SendWR{Op: work.WRRead, Flags: work.Signaled, SGL: []work.SGE{s.at(0, n)}}), s.arrival(f)

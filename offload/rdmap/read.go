@@ -59,6 +59,8 @@ func (q *QP) recvReadResponse(s *ddp.Segment) Code {
 	r := q.orq.front()
 	n := uint32(len(s.Payload))
 	switch {
+	case r.atomic:
+		return q.failRead(r, OpUnexpected)
 	case r.size == 0 && n == 0 && s.Last: // in an empty Response the STag and the offset do not matter
 	case s.STag != r.stag:
 		return q.failRead(r, ddpCode(ddp.BadSTag))
@@ -94,7 +96,7 @@ func (q *QP) failRead(r *outRead, code Code) Code {
 	return code
 }
 
-// readDone completes the oldest Read.
+// readDone completes the oldest Read or atomic operation.
 func (q *QP) readDone(r *outRead) {
 	if !r.rtr {
 		q.sq.At(r.pos).Done = true

@@ -2,20 +2,24 @@ package rdmap
 
 import "github.com/stag-rdma/stag/tpt"
 
-// outRead is a Read Request that waits for its Response.
+// outRead is a Read Request or Atomic Request that waits for its Response.
 type outRead struct {
-	pos  uint32 // position of the work request in the send queue; not used for the RTR
-	rtr  bool
-	stag tpt.STag // STag of the sink
-	to   uint64   // offset in the sink of the next octet of the Response
-	left uint32   // octets of the Response that are still missing
-	size uint32
+	pos    uint32 // position of the work request in the send queue; not used for the RTR
+	rtr    bool
+	atomic bool
+	stag   tpt.STag // STag of the sink
+	to     uint64   // offset in the sink of the next octet of the Response
+	left   uint32   // octets of the Response that are still missing
+	size   uint32
 
-	source tpt.STag // STag of the source at the peer
+	source tpt.STag // Read: STag and offset of the source at the peer
+	id     uint32   // identifier and MSN of an Atomic Request
 	from   uint64
 }
 
-// inRead is a Read Request of the peer that waits for its Response.
+// inRead is a Read Request or Atomic Request of the peer that waits for its Response. The
+// operands of an Atomic Request are in atomics.pending. An Atomic Request uses only atomic
+// and header.
 type inRead struct {
 	sinkSTag   tpt.STag
 	sinkTO     uint64
@@ -23,6 +27,7 @@ type inRead struct {
 	sourceSTag tpt.STag
 	sourceTO   uint64
 	header     [18]byte // DDP header of the request, for a Terminate
+	atomic     bool
 }
 
 // fifo is a ring of fixed size that only Step uses. The first push allocates the

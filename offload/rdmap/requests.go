@@ -19,6 +19,11 @@ type sqOp struct {
 	elements  int            // largest number of elements; 0: the QP's limit
 	right     tpt.Rights     // rights that the elements' regions must have
 	answered  bool           // the request completes only when the peer has answered
+	extension bool           // the peer must speak RFC 7306
+	tail      bool           // the message opcode follows when the Write of begin has been sent
+	exact     string         // not empty: the list must have exactly length octets; the text says so
+	length    uint32
+	atomic    func(work.Operands) wire.AtomicRequestFields // an atomic operation: operation and operands of the Atomic Request
 	begin     func(*QP, *sqOp, *work.SendWQE)
 
 	// table performs a request that has no message. The row then has no opcode and no
@@ -50,6 +55,28 @@ var sqOps = [...]sqOp{
 	work.WRSendInvalidate: {
 		opcode: wire.OpSendInvalidate, solicited: wire.OpSendSEInvalidate, flags: anyFlag, inline: true, right: tpt.LocalRead, begin: (*QP).beginSend,
 	},
+	work.WRWriteImm: { // RFC 7306 §6: a Write, and Immediate Data behind it
+		opcode: wire.OpImmediate, solicited: wire.OpImmediateSE, flags: anyFlag, inline: true, right: tpt.LocalRead,
+		extension: true, tail: true, begin: (*QP).beginWriteImm,
+	},
+	work.WRSendImm: {
+		opcode: wire.OpImmediate, solicited: wire.OpImmediateSE, flags: anyFlag, right: tpt.LocalRead,
+		extension: true, exact: "has no octets but its Immediate Data: post them as a Send before it", begin: (*QP).beginSendImm,
+	},
+	work.WRFetchAdd:          atomicOp(fetchAdd),
+	work.WRMaskedFetchAdd:    atomicOp(maskedFetchAdd),
+	work.WRCompareSwap:       atomicOp(compareSwap),
+	work.WRMaskedCompareSwap: atomicOp(maskedCompareSwap),
+	work.WRSwap:              atomicOp(swap),
+}
+
+// atomicOp returns the row of an atomic operation (RFC 7306 §5).
+func atomicOp(fields func(work.Operands) wire.AtomicRequestFields) sqOp {
+	return sqOp{
+		opcode: wire.OpAtomicRequest, flags: anyFlag &^ work.Solicited, elements: 1, right: tpt.LocalWrite, answered: true,
+		extension: true, length: wire.AtomicLen, exact: "needs one element of 8 octets, which receives the old value",
+		atomic: fields, begin: (*QP).beginAtomic,
+	}
 }
 
 // sqOpOf returns the row of an operation, or the zero row if it has none.
@@ -98,6 +125,21 @@ func (c *Config) checkSend(wr *work.SendWR) error {
 		return fmt.Errorf("data inline and in a list: choose one")
 	case len(wr.Inline) > c.MaxInline:
 		return fmt.Errorf("%d octets inline: this QP takes %d (MaxInline)", len(wr.Inline), c.MaxInline)
+	case row.extension:
+		return c.checkExtension(row, wr)
+	}
+	return nil
+}
+
+// checkExtension is the part of checkSend for requests of RFC 7306.
+func (c *Config) checkExtension(row *sqOp, wr *work.SendWR) error {
+	switch {
+	case row.exact != "" && work.Length(wr.SGL) != uint64(row.length):
+		return fmt.Errorf("%v %s", wr.Op, row.exact)
+	case len(wr.Inline) > work.MaxInlineImm:
+		return fmt.Errorf("%d octets inline: with Immediate Data at most %d, otherwise use a list", len(wr.Inline), work.MaxInlineImm)
+	case !work.Room(wr.Op, c.MaxSGE, c.MaxInline):
+		return fmt.Errorf("%v needs more room than this QP's requests have: create the QP with MaxSGE 3 or MaxInline 48", wr.Op)
 	}
 	return nil
 }
@@ -110,6 +152,8 @@ func (c *Config) sound(row *sqOp, w *work.SendWQE) bool {
 		return false
 	case row.table != nil:
 		return !w.Inline && int(w.SGEs) == row.elements
+	case row.extension && (row.exact != "" && w.Length != row.length || !work.Room(w.Op, c.MaxSGE, c.MaxInline)):
+		return false
 	case w.Inline:
 		return row.inline && w.SGEs == 0 && int(w.Length) <= c.MaxInline
 	case row.elements != 0 && int(w.SGEs) > row.elements:

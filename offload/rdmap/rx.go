@@ -83,9 +83,9 @@ func (q *QP) segment(ulpdu []byte) Code {
 	if f := ddp.Parse(ulpdu, s); f != ddp.OK {
 		return ddpCode(f)
 	}
-	op, receive := wire.InfoOf(s.Opcode), receiver(s.Opcode)
+	op, receive := wire.InfoOf(s.Opcode), q.receiver(s.Opcode)
 	switch {
-	case !s.Tagged && s.Queue > wire.QueueTerminate:
+	case !s.Tagged && s.Queue > wire.QueueTerminate && (s.Queue != wire.QueueAtomicResponse || !q.agree.RFC7306):
 		return ddpCode(ddp.BadQueue)
 	case s.Version != wire.RDMAPVersion:
 		return OpVersion

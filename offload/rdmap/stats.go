@@ -16,7 +16,10 @@ type Stats struct {
 	SendsIn, SendsOut                 uint64 // Sends of all types
 	SendOctetsIn, SendOctetsOut       uint64 // payload octets of Sends
 	InvalidatesIn, InvalidatesOut     uint64 // Sends with Invalidate; they also count as Sends
-	MostReadsIn, MostReadsOut         uint64 // largest number of RDMA Reads outstanding at a time: of the peer, and of this end
+	ImmediatesIn, ImmediatesOut       uint64 // Immediate Data messages (RFC 7306); they do not count as Sends
+	AtomicsIn, AtomicsOut             uint64 // Atomic Requests of the peer, and of this end
+	AtomicsDoneIn, AtomicsDoneOut     uint64 // Atomic Responses of the peer, and of this end
+	MostReadsIn, MostReadsOut         uint64 // largest number of RDMA Reads and Atomic Requests outstanding at a time: of the peer, and of this end
 }
 
 // Stats returns the counters. Only the goroutine that runs the QP's steps may call it.
@@ -33,6 +36,9 @@ func (q *QP) Stats() Stats {
 		SendsIn: in.messages.sum(sends), SendsOut: out.messages.sum(sends),
 		SendOctetsIn: in.octets.sum(sends), SendOctetsOut: out.octets.sum(sends),
 		InvalidatesIn: in.messages.sum(invalidates), InvalidatesOut: out.messages.sum(invalidates),
+		ImmediatesIn: in.messages.sum(immediates), ImmediatesOut: out.messages.sum(immediates),
+		AtomicsIn: in.messages[wire.OpAtomicRequest], AtomicsOut: out.messages[wire.OpAtomicRequest],
+		AtomicsDoneIn: in.messages[wire.OpAtomicResponse], AtomicsDoneOut: out.messages[wire.OpAtomicResponse],
 		MostReadsIn: uint64(in.reads), MostReadsOut: uint64(out.reads),
 	}
 }
@@ -67,7 +73,9 @@ func (n *byOpcode) sum(is func(*wire.OpInfo) bool) (all uint64) {
 	return all
 }
 
-// sends reports whether a message of this kind consumes a receive of the other end.
-func sends(op *wire.OpInfo) bool { return !op.Tagged && op.Queue == wire.QueueSend }
+// sends reports whether a message of this kind is a Send.
+func sends(op *wire.OpInfo) bool { return !op.Tagged && op.Queue == wire.QueueSend && !op.Immediate }
+
+func immediates(op *wire.OpInfo) bool { return op.Immediate }
 
 func invalidates(op *wire.OpInfo) bool { return op.Invalidates }

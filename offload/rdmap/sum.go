@@ -16,6 +16,9 @@ func (s *Stats) Add(o *Stats) {
 		{&s.SendsIn, o.SendsIn}, {&s.SendsOut, o.SendsOut},
 		{&s.SendOctetsIn, o.SendOctetsIn}, {&s.SendOctetsOut, o.SendOctetsOut},
 		{&s.InvalidatesIn, o.InvalidatesIn}, {&s.InvalidatesOut, o.InvalidatesOut},
+		{&s.ImmediatesIn, o.ImmediatesIn}, {&s.ImmediatesOut, o.ImmediatesOut},
+		{&s.AtomicsIn, o.AtomicsIn}, {&s.AtomicsOut, o.AtomicsOut},
+		{&s.AtomicsDoneIn, o.AtomicsDoneIn}, {&s.AtomicsDoneOut, o.AtomicsDoneOut},
 	} {
 		*c.sum += c.n
 	}

@@ -9,29 +9,33 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// Each opcode of RFC 5040 has a function that receives it. Any other opcode ends the
-// connection as unexpected, whatever its header and queue.
+// Each opcode of RFC 5040 has a function that receives it, and each opcode of RFC 7306 has
+// one if both ends speak it. Any other opcode ends the connection as unexpected, whatever
+// its header and queue.
 func TestEveryOpcodeHasAPlace(t *testing.T) {
-	for o := wire.Opcode(0); o < 16; o++ {
-		in5040 := o <= wire.OpTerminate
-		if got := receiver(o) != nil; got != in5040 {
-			t.Errorf("%v is received: %v, want %v", o, got, in5040)
-		}
-		if in5040 {
-			continue
-		}
-		for _, f := range [][]byte{
-			tagged(o, true, 1, 0, nil), untagged(o, true, 0, wire.QueueSend, 1, 0, nil),
-			untagged(o, true, 0, wire.QueueReadRequest, 1, 0, nil), untagged(o, true, 0, wire.QueueTerminate, 1, 0, nil),
-		} {
-			s := open(t)
-			s.receives(work.RecvWR{ID: 1})
-			s.gets(f)
-			s.is(Terminate)
-			if c := s.q.Cause(); c.Code != OpUnexpected || c.Remote {
-				t.Errorf("%v: %v", o, c.Code)
+	for _, speaks := range []bool{false, true} {
+		with := func(s *setup) { s.agree.RFC7306 = speaks }
+		for o := wire.Opcode(0); o < 16; o++ {
+			known := o <= wire.OpTerminate || speaks && o <= wire.OpAtomicResponse
+			if got := open(t, with).q.receiver(o) != nil; got != known {
+				t.Errorf("%v is received: %v, want %v", o, got, known)
 			}
-			s.completes(flushed(1, work.WCRecv))
+			if known {
+				continue
+			}
+			for _, f := range [][]byte{
+				tagged(o, true, 1, 0, nil), untagged(o, true, 0, wire.QueueSend, 1, 0, nil),
+				untagged(o, true, 0, wire.QueueReadRequest, 1, 0, nil), untagged(o, true, 0, wire.QueueTerminate, 1, 0, nil),
+			} {
+				s := open(t, with)
+				s.receives(work.RecvWR{ID: 1})
+				s.gets(f)
+				s.is(Terminate)
+				if c := s.q.Cause(); c.Code != OpUnexpected || c.Remote {
+					t.Errorf("%v: %v", o, c.Code)
+				}
+				s.completes(flushed(1, work.WCRecv))
+			}
 		}
 	}
 }
@@ -80,16 +84,22 @@ func TestEveryRequestHasAPlace(t *testing.T) {
 // request that passes the check is not.
 func TestChecksAgree(t *testing.T) {
 	c := &Config{MaxSGE: 3, MaxInline: 8}
+	ops := []work.WROp{work.WRSwap}
+	for o := range work.WROp(14) {
+		ops = append(ops, o)
+	}
 	r := rand.New(rand.NewPCG(1, 2))
 	var refused, passed int
 	for range 100000 {
-		wr := work.SendWR{Op: work.WROp(r.IntN(12)), Flags: work.SendFlags(r.IntN(9))}
+		wr := work.SendWR{Op: ops[r.IntN(len(ops))], Flags: work.SendFlags(r.IntN(9))}
 		if r.IntN(2) == 0 {
 			wr.Inline = make([]byte, r.IntN(10))
 		} else {
 			wr.SGL = make([]work.SGE, r.IntN(5))
 			for i := range wr.SGL {
-				wr.SGL[i].Length = r.Uint32() >> r.IntN(8)
+				if wr.SGL[i].Length = r.Uint32() >> r.IntN(8); r.IntN(3) == 0 {
+					wr.SGL[i].Length = wire.AtomicLen
+				}
 			}
 		}
 		w := work.SendWQE{

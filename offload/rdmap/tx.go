@@ -16,7 +16,7 @@ type carries uint8
 
 const (
 	aRequest   carries = iota // the send work request at outgoing.pos
-	aResponse                 // the answer to the oldest Read of the peer
+	aResponse                 // the answer to the oldest Read or atomic operation of the peer
 	aReady                    // the ready-to-receive message of an initiator, or a nudge
 	aTerminate                // the last message of the connection
 )
@@ -27,7 +27,7 @@ type outgoing struct {
 	what   carries
 	pos    uint32                         // aRequest: position of the request in the send queue
 	wr     *work.SendWQE                  // aRequest: copy of the request, made before its first segment
-	fixed  [wire.ReadRequestLen + 32]byte // whole payload of a Read Request or Terminate
+	fixed  [wire.ReadRequestLen + 32]byte // whole payload of a message that is always one segment, such as a Read Request or Terminate
 	nfixed int                            // octets in fixed; 0: the payload comes from memory
 	mem    pieces                         // memory of the next segment's payload
 	sum    byte                           // sum of octets that are read only to test whether they can be read
@@ -182,7 +182,12 @@ func (q *QP) sent() {
 	switch q.out.what {
 	case aRequest:
 		w := q.sq.At(q.out.pos)
-		if sqOpOf(w.Op).answered {
+		row := sqOpOf(w.Op)
+		if row.answered {
+			return
+		}
+		if row.tail && q.out.msg.Opcode == wire.OpWrite {
+			q.startImmediate(row, w.Flags)
 			return
 		}
 		w.Done = true
@@ -190,6 +195,9 @@ func (q *QP) sent() {
 			q.retire() // later unsignaled requests complete together, when all possible segments have been sent
 		}
 	case aResponse:
+		if q.irq.front().atomic {
+			q.atomics.pending.pop()
+		}
 		q.irq.pop()
 	}
 }

@@ -18,6 +18,9 @@ const (
 	vecReadReq  = "002e 4141 00000000 00000001 00000001 00000000 00000100 0000000000002000 00001000 00000200 0000000000003000 011b9979"
 	vecResponse = "0012 c142 00000100 0000000000002000 deadbeef 7ee25166"
 	vecBounds   = "0026 4147 00000000 00000002 00000001 00000000 1101c000 0013 c140 12345678 0000000000001000 43c9f29e"
+	vecFetchAdd = "0046 414a 00000000 00000001 00000002 00000000 00000000 00000001 00000300 0000000000004000 0000000000000005 0000000000000000 0000000000000000 ffffffffffffffff 0950fd6d"
+	vecAnswer   = "001e 414b 00000000 00000003 00000001 00000000 00000001 0000000000000010 9661a093"
+	vecImm      = "001a 4148 00000000 00000000 00000003 00000000 0011223344556677 66fa69c8"
 	vecCRC      = "0016 4147 00000000 00000002 00000001 00000000 20020000 7fe42585"
 )
 
@@ -33,6 +36,9 @@ func TestFPDUsByHand(t *testing.T) {
 		{"Send with Invalidate", vecInv, untagged(wire.OpSendInvalidate, true, 0xabcdef01, 0, 2, 0, nil)},
 		{"Read Request", vecReadReq, readRequest(1, 0x100, 0x2000, 4096, 0x200, 0x3000)},
 		{"Read Response", vecResponse, response(0x100, 0x2000, []byte{0xde, 0xad, 0xbe, 0xef})},
+		{"FetchAdd", vecFetchAdd, atomicRequest(2, 0, 1, 0x300, 0x4000, 5, 0, 0, 1<<64-1)},
+		{"Atomic Response", vecAnswer, atomicResponse(1, 1, 0x10)},
+		{"Immediate Data", vecImm, immediate(3, false, 0x0011223344556677)},
 		{"Terminate 1/1/01", vecBounds, terminateFPDU(Code{1, 1, 1}, unhex(t, vecWrite))},
 		{"Terminate 2/0/02", vecCRC, terminateFPDU(Code{2, 0, 2})},
 	} {

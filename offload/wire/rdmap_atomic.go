@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/binary"
+	"fmt"
 
 	"github.com/stag-rdma/stag/tpt"
 )
@@ -15,6 +16,16 @@ const (
 	FetchAdd AtomicOp = 0
 	CmpSwap  AtomicOp = 2
 )
+
+func (o AtomicOp) String() string {
+	switch o {
+	case FetchAdd:
+		return "FetchAdd"
+	case CmpSwap:
+		return "CmpSwap"
+	}
+	return fmt.Sprintf("atomic operation %d", uint8(o))
+}
 
 // Known reports whether RFC 7306 defines the operation.
 func (o AtomicOp) Known() bool { return o == FetchAdd || o == CmpSwap }

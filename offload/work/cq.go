@@ -139,7 +139,8 @@ func (c *CQ) Push(from *Places, w Completion, event bool) bool {
 		pos = r.tail.Load()
 	}
 	cl := r.cells.cell(pos)
-	cl.c, r.from[pos&(r.size-1)] = w, from
+	cl.put(&w)
+	r.from[pos&(r.size-1)] = from
 	cl.seq.Store(pos + 1)
 	c.tell(event)
 	return true
@@ -202,7 +203,7 @@ func (c *CQ) Poll(dst []Completion) int {
 			c.oldest.Store(r)
 			continue
 		}
-		dst[n] = cl.c
+		cl.get(&dst[n])
 		its := &r.from[pos&(r.size-1)]
 		if *its != from {
 			c.giveBack(pos, from, count)

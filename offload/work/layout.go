@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/bits"
 	"sync/atomic"
+
+	"github.com/stag-rdma/stag/tpt"
 )
 
 // The rings can lie in memory that the caller passes, so that another process or a C
@@ -44,8 +46,17 @@ import (
 //	0          8            12         16
 //	| addr u64 | length u32 | lkey u32 |
 //
-// In a send ring with inline 1, the body is length octets of data instead. The length of
-// a slot is in the header. The numbers of op and flags are those of WROp and SendFlags.
+// In a send ring with inline 1, the body is length octets of data instead. With Immediate
+// Data (operations 1 and 3), the slot has the low half of the data in the place of
+// invalidate and the high half in the place of length. The field elements then has the
+// length of inline data, at most 255. The body of an atomic operation is one element and
+// the operands:
+//
+//	0         16                24         32                      40              48
+//	| element | compare/add u64 | swap u64 | compare/add mask u64 | swap mask u64 |
+//
+// Operations without masks have no masks in the slot. The length of a slot is in the
+// ring's header. The numbers of op and flags are those of WROp and SendFlags.
 // The transport reads inline data in the slot until the request has completed.
 //
 // A completion ring:
@@ -58,8 +69,11 @@ import (
 // Positions count completions from 0. The completion at position p is in cell p modulo
 // depth. A cell:
 //
-//	0         8        16   17       18          20            24       28   32
-//	| seq u64 | id u64 | op | status | solicited | invalidated | length | qp |
+//	0         8        16   17       18          19    20            24       28   32
+//	| seq u64 | id u64 | op | status | solicited | imm | invalidated | length | qp |
+//
+// With imm 1, the cell has the low half of the Immediate Data in the place of invalidated
+// and the high half in the place of length.
 //
 // A cell is filled when seq is p + 1. The poller takes completions from head on, then
 // stores head. armed is 0, 1 for solicited completions and failures, or 2 for all. The
@@ -93,6 +107,7 @@ const (
 	sendSlotLen = 32 // length of the fixed part, without the body
 	recvSlotLen = 16
 	elementLen  = 16
+	operandLen  = 8
 	cellLen     = 32
 )
 
@@ -136,8 +151,32 @@ type recvSlot struct {
 
 // cell is the layout of one completion in a completion ring.
 type cell struct {
-	seq atomic.Uint64
-	c   Completion
+	seq                     atomic.Uint64
+	id                      uint64
+	op, status              uint8
+	solicited, imm          bool
+	invalidated, length, qp uint32
+}
+
+// put writes c into the cell.
+func (l *cell) put(c *Completion) {
+	l.id, l.op, l.status, l.solicited, l.imm = c.ID, uint8(c.Op), uint8(c.Status), c.Solicited, c.WithImm
+	l.invalidated, l.length, l.qp = uint32(c.Invalidated), c.Length, c.QP
+	if c.WithImm {
+		l.invalidated, l.length = uint32(c.Imm), uint32(c.Imm>>32)
+	}
+}
+
+// get reads the cell into c.
+func (l *cell) get(c *Completion) {
+	*c = Completion{
+		ID: l.id, Op: WCOp(l.op), Status: Status(l.status), Solicited: l.solicited, WithImm: l.imm,
+		Invalidated: tpt.STag(l.invalidated), Length: l.length, QP: l.qp,
+	}
+	if c.WithImm {
+		c.Imm = uint64(l.length)<<32 | uint64(l.invalidated)
+		c.Invalidated, c.Length = 0, 0
+	}
 }
 
 // roundUp returns the smallest power of two that is n or more. roundUp returns at least
@@ -149,6 +188,17 @@ func roundUp(n int) int { return 1 << bits.Len(uint(max(n, 1)-1)) }
 func sendSlotOf(elements, inline int) int {
 	return (sendSlotLen + max(elementLen*elements, inline) + 31) &^ 31
 }
+
+// Room reports whether a slot of a send ring has room for a request of the operation. Each
+// slot has room for the given number of elements or of octets of inline data. Only atomic
+// operations may need more room than that.
+func Room(o WROp, elements, inline int) bool {
+	return o.operands() == 0 || sendSlotLen+elementLen+o.operands()*operandLen <= sendSlotOf(elements, inline)
+}
+
+// MaxInlineImm is the largest length in octets of inline data in a request with Immediate
+// Data.
+const MaxInlineImm = 255
 
 func recvSlotOf(elements int) int { return recvSlotLen + elementLen*elements }
 

@@ -39,6 +39,12 @@ func (a *area) octets(pos uint32, header, n int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Add(a.at(pos), header)), n)
 }
 
+// operands returns the n operands of an atomic operation in the body of a slot of a send
+// ring. The body must have room for an element and n operands.
+func (a *area) operands(pos uint32, n int) []uint64 {
+	return unsafe.Slice((*uint64)(unsafe.Add(a.at(pos), sendSlotLen+elementLen)), n)
+}
+
 func aligned(memory []byte) bool {
 	return uintptr(unsafe.Pointer(unsafe.SliceData(memory)))%lineLen == 0
 }

@@ -133,6 +133,9 @@ func (q *SendQueue) load() {
 	w.Remote, w.RKey, w.Invalidate = s.remote, tpt.STag(s.rkey), tpt.STag(s.invalidate)
 	w.Length, w.Inline, w.Excess, w.SGL = s.length, s.inline != 0, false, nil
 	if w.Inline {
+		if w.Op.immediate() { // Immediate Data takes the place of the length
+			w.Length, w.SGEs = uint32(s.elements), 0
+		}
 		w.Excess = int64(w.Length) > int64(q.ring.inline)
 	} else {
 		n := min(int(w.SGEs), q.ring.elements)
@@ -160,6 +163,21 @@ func (q *SendQueue) At(pos uint32) *Record { return &q.records[int(pos)&(len(q.r
 // caller must have checked that the octets are within the limit of a request.
 func (q *SendQueue) Small(pos, at uint32, n int) []byte {
 	return q.ring.slots.octets(pos, sendSlotLen, int(at)+n)[at:]
+}
+
+// Immediate returns the Immediate Data of the request at pos. The poster can still change
+// it, so that the caller must read it only once.
+func (q *SendQueue) Immediate(pos uint32) uint64 {
+	s := q.ring.slots.send(pos)
+	return uint64(s.length)<<32 | uint64(s.invalidate)
+}
+
+// Operands returns a copy of the operands of the atomic operation o at pos. The slot must
+// have room for them (Room).
+func (q *SendQueue) Operands(pos uint32, o WROp) (a Operands) {
+	var all [4]uint64
+	copy(all[:], q.ring.slots.operands(pos, o.operands()))
+	return Operands{all[0], all[1], all[2], all[3]}
 }
 
 // Started returns the positions [head, next) of the requests that have been started and
@@ -234,5 +252,23 @@ func (q *SendQueue) fill(pos uint32, wr *SendWR) {
 		n := min(len(wr.SGL), q.ring.elements)
 		copyList(q.ring.slots.elements(pos, sendSlotLen, n), wr.SGL)
 		s.elements = uint8(n)
+	}
+	if wr.Op.immediate() || wr.Op.operands() != 0 {
+		q.fillRest(pos, wr)
+	}
+}
+
+// fillRest copies the part of wr that only some operations have.
+func (q *SendQueue) fillRest(pos uint32, wr *SendWR) {
+	s := q.ring.slots.send(pos)
+	switch {
+	case wr.Op.immediate():
+		s.invalidate, s.length = uint32(wr.Imm), uint32(wr.Imm>>32)
+		if s.inline != 0 {
+			s.elements = uint8(len(wr.Inline))
+		}
+	case Room(wr.Op, q.ring.elements, q.ring.inline):
+		all := [...]uint64{wr.CompareAdd, wr.Swap, wr.CompareAddMask, wr.SwapMask}
+		copy(q.ring.slots.operands(pos, wr.Op.operands()), all[:])
 	}
 }

@@ -14,27 +14,44 @@ type SGE struct {
 	LKey   tpt.STag
 }
 
-// WROp is the operation of a send work request. The numbers are those of libibverbs.
+// WROp is the operation of a send work request. The numbers are those of libibverbs. The
+// masked operations have the numbers of Linux (ib_wr_opcode), and numbers from 0x20 on are
+// of this project.
 type WROp uint8
 
 const (
-	WRWrite           WROp = 0
-	WRSend            WROp = 2
-	WRRead            WROp = 4
-	WRLocalInvalidate WROp = 7
-	WRSendInvalidate  WROp = 9
+	WRWrite             WROp = 0
+	WRWriteImm          WROp = 1
+	WRSend              WROp = 2
+	WRSendImm           WROp = 3
+	WRRead              WROp = 4
+	WRCompareSwap       WROp = 5
+	WRFetchAdd          WROp = 6
+	WRLocalInvalidate   WROp = 7
+	WRSendInvalidate    WROp = 9
+	WRMaskedCompareSwap WROp = 12
+	WRMaskedFetchAdd    WROp = 13
+	WRSwap              WROp = 0x22
 )
 
 // sendOps is indexed by operation. A row without a name stands for no operation.
 var sendOps = [...]struct {
 	name      string
 	completes WCOp
+	operands  uint8 // operands of an atomic operation in the slot
 }{
-	WRWrite:           {"RDMA Write", WCWrite},
-	WRSend:            {"Send", WCSend},
-	WRRead:            {"RDMA Read", WCRead},
-	WRLocalInvalidate: {"Local Invalidate", WCLocalInvalidate},
-	WRSendInvalidate:  {"Send with Invalidate", WCSend},
+	WRWrite:             {"RDMA Write", WCWrite, 0},
+	WRWriteImm:          {"RDMA Write with Immediate", WCWrite, 0},
+	WRSend:              {"Send", WCSend, 0},
+	WRSendImm:           {"Send with Immediate", WCSend, 0},
+	WRRead:              {"RDMA Read", WCRead, 0},
+	WRCompareSwap:       {"Compare and Swap", WCCompareSwap, 2},
+	WRFetchAdd:          {"Fetch and Add", WCFetchAdd, 2},
+	WRLocalInvalidate:   {"Local Invalidate", WCLocalInvalidate, 0},
+	WRSendInvalidate:    {"Send with Invalidate", WCSend, 0},
+	WRMaskedCompareSwap: {"Masked Compare and Swap", WCCompareSwap, 4},
+	WRMaskedFetchAdd:    {"Masked Fetch and Add", WCFetchAdd, 4},
+	WRSwap:              {"Swap", WCCompareSwap, 2},
 }
 
 // Known reports whether there is an operation of that number.
@@ -56,13 +73,24 @@ func (o WROp) Completes() WCOp {
 	return NoOp
 }
 
+// immediate reports whether a request of the operation has Immediate Data.
+func (o WROp) immediate() bool { return o == WRWriteImm || o == WRSendImm }
+
+// operands returns how many operands of an atomic operation a slot contains.
+func (o WROp) operands() int {
+	if int(o) < len(sendOps) {
+		return int(sendOps[o].operands)
+	}
+	return 0
+}
+
 // SendFlags modify a send work request. The numbers are those of libibverbs.
 type SendFlags uint8
 
 const (
-	Fence     SendFlags = 1 << iota // start the request only when all earlier Reads have completed
+	Fence     SendFlags = 1 << iota // start the request only when all earlier Reads and atomic operations have completed
 	Signaled                        // push a completion also when the request succeeds
-	Solicited                       // for Sends: the peer's completion is a solicited event
+	Solicited                       // for Sends and Immediate Data: the peer's completion is a solicited event
 )
 
 // SendWR is a work request for the send queue. PostSend copies its slices. The memory
@@ -72,14 +100,30 @@ type SendWR struct {
 	ID     uint64
 	Op     WROp
 	Flags  SendFlags
-	SGL    []SGE  // memory to send, in order; for a Read, the one element that receives
-	Inline []byte // data to send instead of SGL; not allowed for Reads
+	SGL    []SGE  // memory to send, in order; for a Read or atomic operation, the one element that receives
+	Inline []byte // data to send instead of SGL; not allowed for Reads and atomic operations
 
-	RemoteAddr uint64   // tagged offset at the peer, for a Write or Read
-	RKey       tpt.STag // STag of the peer's memory, for a Write or Read
+	RemoteAddr uint64   // tagged offset at the peer, for a Write, Read or atomic operation
+	RKey       tpt.STag // STag of the peer's memory, for a Write, Read or atomic operation
 
 	Invalidate tpt.STag // STag that the peer must invalidate, for a Send with Invalidate; own STag, for a Local Invalidate
+
+	Imm uint64 // Immediate Data, for an operation with Immediate
+
+	// CompareAdd and Swap are the operands of an atomic operation (RFC 7306 §5.1). The
+	// names are those of Linux (struct ib_atomic_wr).
+	CompareAdd uint64 // Fetch and Add: the addend; Compare and Swap: the value to compare with
+	Swap       uint64 // Compare and Swap, and Swap: the new value
+
+	// CompareAddMask and SwapMask are for the masked operations. A masked Compare and Swap
+	// compares the bits in CompareAddMask, and replaces the bits in SwapMask. A masked Fetch
+	// and Add adds fields: CompareAddMask has the highest bit of each field, from which
+	// nothing is carried. 0 means one field of 64 bits.
+	CompareAddMask, SwapMask uint64
 }
+
+// Operands are the operands of an atomic operation, in the order in which a slot has them.
+type Operands struct{ CompareAdd, Swap, CompareAddMask, SwapMask uint64 }
 
 // RecvWR is a work request for the receive queue. The memory that SGL names
 // belongs to the adapter until the completion. An empty SGL receives a message
@@ -99,11 +143,11 @@ const (
 	LocalProtErr       Status = 4  // an SGE names memory that this QP may not use
 	Flushed            Status = 5  // the request was not performed, because the connection had ended or an earlier request had failed
 	TableErr           Status = 6  // the table refused a request for a region or window (IBV_WC_MW_BIND_ERR)
-	BadResponseErr     Status = 7  // Read: the response does not match the request
+	BadResponseErr     Status = 7  // Read or atomic operation: the response does not match the request
 	LocalAccessErr     Status = 8  // an SGE's region lacks the right
 	RemoteInvalidErr   Status = 9  // receive: the peer asked to invalidate an STag that the peer may not invalidate
-	RemoteAccessErr    Status = 10 // Read: the peer refuses access
-	RemoteOperationErr Status = 11 // Read: the peer cannot perform the Read
+	RemoteAccessErr    Status = 10 // Read or atomic operation: the peer refuses access
+	RemoteOperationErr Status = 11 // Read or atomic operation: the peer cannot perform the request
 )
 
 var statusNames = map[Status]string{
@@ -131,28 +175,32 @@ func (s Status) String() string {
 type WCOp uint8
 
 const (
-	WCSend            WCOp = 0 // a Send, with or without Invalidate
-	WCWrite           WCOp = 1
+	WCSend            WCOp = 0 // a Send, with or without Invalidate or Immediate
+	WCWrite           WCOp = 1 // an RDMA Write, with or without Immediate
 	WCRead            WCOp = 2
+	WCCompareSwap     WCOp = 3 // a Compare and Swap, masked or not, or a Swap
+	WCFetchAdd        WCOp = 4 // a Fetch and Add, masked or not
 	WCLocalInvalidate WCOp = 6
 	WCRecv            WCOp = 128
+	WCRecvImm         WCOp = 129 // the peer's Immediate Data has taken the receive
 	NoOp              WCOp = 255 // the request had an unknown operation
 )
 
+var completionNames = map[WCOp]string{
+	WCSend:            "Send",
+	WCWrite:           "RDMA Write",
+	WCRead:            "RDMA Read",
+	WCCompareSwap:     "Compare and Swap",
+	WCFetchAdd:        "Fetch and Add",
+	WCLocalInvalidate: "Local Invalidate",
+	WCRecv:            "Receive",
+	WCRecvImm:         "Receive of Immediate Data",
+	NoOp:              "no operation",
+}
+
 func (o WCOp) String() string {
-	switch o {
-	case WCSend:
-		return "Send"
-	case WCWrite:
-		return "RDMA Write"
-	case WCRead:
-		return "RDMA Read"
-	case WCLocalInvalidate:
-		return "Local Invalidate"
-	case WCRecv:
-		return "Receive"
-	case NoOp:
-		return "no operation"
+	if name, ok := completionNames[o]; ok {
+		return name
 	}
 	return fmt.Sprintf("operation %d", uint8(o))
 }
@@ -164,7 +212,9 @@ type Completion struct {
 	Op          WCOp
 	Status      Status
 	Solicited   bool     // receive: the sender asked for an event
+	WithImm     bool     // receive: Imm is valid; Invalidated and Length are 0
 	Invalidated tpt.STag // receive: the STag that the peer invalidated; 0 for none
-	Length      uint32   // receive or Read: octets that were placed
+	Length      uint32   // receive, Read or atomic operation: octets that were placed
 	QP          uint32   // number of the QP
+	Imm         uint64   // receive: the peer's Immediate Data
 }

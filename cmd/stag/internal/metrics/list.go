@@ -70,8 +70,14 @@ var (
 	_ = counter("rdma_send_transmitted_bytes", "Payload of Sends.", ofDevice, "rdmap.send_octets_out")
 	_ = counter("rdma_invalidates_received", "Sends with Invalidate; they also count as Sends.", ofDevice, "rdmap.invalidates_in")
 	_ = counter("rdma_invalidates_transmitted", "Sends with Invalidate; they also count as Sends.", ofDevice, "rdmap.invalidates_out")
-	_ = most("rdma_outstanding_reads_received_peak", "Largest number of RDMA Reads of a peer that were outstanding at a time, since the engine started.", "rdmap.most_reads_in")
-	_ = most("rdma_outstanding_reads_transmitted_peak", "Largest number of RDMA Reads of a queue pair that were outstanding at a time, since the engine started.", "rdmap.most_reads_out")
+	_ = counter("rdma_immediates_received", "Immediate Data messages of peers (RFC 7306).", ofDevice, "rdmap.immediates_in")
+	_ = counter("rdma_immediates_transmitted", "Immediate Data messages sent (RFC 7306).", ofDevice, "rdmap.immediates_out")
+	_ = counter("rdma_atomics_received", "Atomic Requests of peers (RFC 7306).", ofDevice, "rdmap.atomics_in")
+	_ = counter("rdma_atomics_transmitted", "Atomic Requests sent (RFC 7306).", ofDevice, "rdmap.atomics_out")
+	_ = counter("rdma_atomic_responses_received", "Atomic Requests that peers answered.", ofDevice, "rdmap.atomics_done_in")
+	_ = counter("rdma_atomic_responses_transmitted", "Atomic Requests of peers that this end answered.", ofDevice, "rdmap.atomics_done_out")
+	_ = most("rdma_outstanding_reads_received_peak", "Largest number of RDMA Reads and Atomic Requests of a peer that were outstanding at a time, since the engine started.", "rdmap.most_reads_in")
+	_ = most("rdma_outstanding_reads_transmitted_peak", "Largest number of RDMA Reads and Atomic Requests of a queue pair that were outstanding at a time, since the engine started.", "rdmap.most_reads_out")
 )
 
 // These families are about the XDP program of an interface. They do not depend on the

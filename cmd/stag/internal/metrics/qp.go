@@ -28,9 +28,15 @@ var (
 	_ = qpCounter("send_transmitted_bytes", "Payload of Sends.", "rdmap.send_octets_out")
 	_ = qpCounter("invalidates_received", "Sends with Invalidate; they also count as Sends.", "rdmap.invalidates_in")
 	_ = qpCounter("invalidates_transmitted", "Sends with Invalidate; they also count as Sends.", "rdmap.invalidates_out")
+	_ = qpCounter("immediates_received", "Immediate Data messages of the peer (RFC 7306).", "rdmap.immediates_in")
+	_ = qpCounter("immediates_transmitted", "Immediate Data messages sent (RFC 7306).", "rdmap.immediates_out")
+	_ = qpCounter("atomics_received", "Atomic Requests of the peer (RFC 7306).", "rdmap.atomics_in")
+	_ = qpCounter("atomics_transmitted", "Atomic Requests sent (RFC 7306).", "rdmap.atomics_out")
+	_ = qpCounter("atomic_responses_received", "Atomic Requests that the peer answered.", "rdmap.atomics_done_in")
+	_ = qpCounter("atomic_responses_transmitted", "Atomic Requests of the peer that this end answered.", "rdmap.atomics_done_out")
 
-	qpReadsIn  = qpGauge("outstanding_reads_received_peak", "Largest number of RDMA Reads of the peer that were outstanding at a time.")
-	qpReadsOut = qpGauge("outstanding_reads_transmitted_peak", "Largest number of RDMA Reads of this end that were outstanding at a time.")
+	qpReadsIn  = qpGauge("outstanding_reads_received_peak", "Largest number of RDMA Reads and Atomic Requests of the peer that were outstanding at a time.")
+	qpReadsOut = qpGauge("outstanding_reads_transmitted_peak", "Largest number of RDMA Reads and Atomic Requests of this end that were outstanding at a time.")
 
 	_ = qpCounter("tcp_retransmitted_segments", "Segments of the queue pair's connection that were sent again.", "tcp.retransmits")
 	_ = qpCounter("tcp_timeouts", "Retransmission timeouts of the queue pair's connection.", "tcp.timeouts")
