@@ -47,7 +47,8 @@ one engine at the same time. Packets of several engines or interfaces are in the
 order in which the engines handed them over.
 
 The kinds for --kind are:
-  write, read-request, read-response, send, terminate
+  write, read-request, read-response, send, terminate,
+  immediate, atomic-request, atomic-response
           the header of the FPDU with which the segment begins; further FPDUs
           in the segment are not examined
   ack     a segment without payload, also a FIN or RST

@@ -17,14 +17,19 @@ const (
 	ReadResponse Kind = "read-response"
 	Send         Kind = "send" // a Send of any type
 	Terminate    Kind = "terminate"
-	Ack          Kind = "ack"   // a segment without payload, also a FIN or RST
-	Data         Kind = "data"  // payload that does not begin with an FPDU
-	ICMP         Kind = "icmp"  // a router's message that a packet was too big
-	Other        Kind = "other" // a packet that cannot be parsed
+
+	Immediate      Kind = "immediate" // Immediate Data, with or without Solicited Event
+	AtomicRequest  Kind = "atomic-request"
+	AtomicResponse Kind = "atomic-response"
+
+	Ack   Kind = "ack"   // a segment without payload, also a FIN or RST
+	Data  Kind = "data"  // payload that does not begin with an FPDU
+	ICMP  Kind = "icmp"  // a router's message that a packet was too big
+	Other Kind = "other" // a packet that cannot be parsed
 )
 
 // Kinds has every value of Kind, in the order in which messages list them.
-var Kinds = []Kind{Write, ReadRequest, ReadResponse, Send, Terminate, Ack, Data, ICMP, Other}
+var Kinds = []Kind{Write, ReadRequest, ReadResponse, Send, Terminate, Immediate, AtomicRequest, AtomicResponse, Ack, Data, ICMP, Other}
 
 // ParseKinds converts names to kinds. It ignores spaces around a name. The error names an
 // unknown name and all possible names.
@@ -62,6 +67,12 @@ func kindOf(op wire.Opcode) (k Kind, ok bool) {
 		return Send, true
 	case wire.OpTerminate:
 		return Terminate, true
+	case wire.OpImmediate, wire.OpImmediateSE:
+		return Immediate, true
+	case wire.OpAtomicRequest:
+		return AtomicRequest, true
+	case wire.OpAtomicResponse:
+		return AtomicResponse, true
 	}
 	return "", false
 }

@@ -2,13 +2,14 @@ package dump
 
 import (
 	"encoding/binary"
+	"fmt"
 
 	"github.com/stag-rdma/stag/offload/wire"
 )
 
 // Operation is the DDP segment in the FPDU that a payload begins with.
 type Operation struct {
-	Name   string  `json:"operation"` // name of the operation in RFC 5040
+	Name   string  `json:"operation"` // name of the operation in RFC 5040 or RFC 7306
 	STag   string  `json:"stag,omitempty"`
 	Offset uint64  `json:"offset"` // tagged offset or message offset
 	Queue  *uint32 `json:"queue,omitempty"`
@@ -19,6 +20,9 @@ type Operation struct {
 	Invalidate string     `json:"invalidate,omitempty"` // STag that a Send invalidates
 	Read       *ReadWords `json:"read,omitempty"`
 	Error      *ErrorCode `json:"error,omitempty"`
+
+	Immediate string       `json:"immediate,omitempty"` // Immediate Data, in hexadecimal
+	Atomic    *AtomicWords `json:"atomic,omitempty"`
 }
 
 // ReadWords are the fields of an RDMA Read Request.
@@ -28,6 +32,23 @@ type ReadWords struct {
 	SourceSTag   string `json:"source_stag"`
 	SourceOffset uint64 `json:"source_offset"`
 	Length       uint32 `json:"length"` // number of octets to read
+}
+
+// AtomicWords are the fields of an Atomic Request or Atomic Response. The values of 64 bits
+// are in hexadecimal.
+type AtomicWords struct {
+	ID uint32 `json:"id"`
+
+	// A Request has these fields.
+	Operation   string `json:"operation,omitempty"`
+	STag        string `json:"stag,omitempty"`
+	Offset      uint64 `json:"offset,omitempty"`
+	Data        string `json:"data,omitempty"` // addend, or new value
+	Mask        string `json:"mask,omitempty"`
+	Compare     string `json:"compare,omitempty"`
+	CompareMask string `json:"compare_mask,omitempty"`
+
+	Original string `json:"original,omitempty"` // Response: the word before the operation
 }
 
 // ErrorCode is the error of a Terminate.
@@ -96,6 +117,12 @@ func parseUntagged(ulpdu []byte, length int) (*Operation, Kind, bool) {
 		}
 	case kind == ReadRequest && queue == wire.QueueReadRequest:
 		op.Read = parseRead(payload)
+	case kind == Immediate && queue == wire.QueueSend:
+		if data, ok := wire.ParseImmediate(payload); ok {
+			op.Immediate = hex(data)
+		}
+	case kind == AtomicRequest && queue == wire.QueueReadRequest, kind == AtomicResponse && queue == wire.QueueAtomicResponse:
+		op.Atomic = parseAtomic(kind, payload)
 	case kind == Terminate && queue == wire.QueueTerminate:
 		if t, ok := wire.ParseTerminate(payload); ok {
 			op.Error = &ErrorCode{t.Layer, t.Type, t.Code}
@@ -114,3 +141,25 @@ func parseRead(payload []byte) *ReadWords {
 	}
 	return &ReadWords{f.SinkSTag.String(), f.SinkTO, f.SourceSTag.String(), f.SourceTO, f.Size}
 }
+
+// parseAtomic parses an Atomic Request or Atomic Response. It returns nil if the message
+// was not captured completely.
+func parseAtomic(kind Kind, payload []byte) *AtomicWords {
+	if kind == AtomicResponse {
+		f, ok := wire.ParseAtomicResponse(payload)
+		if !ok {
+			return nil
+		}
+		return &AtomicWords{ID: f.ID, Original: hex(f.Value)}
+	}
+	f, ok := wire.ParseAtomicRequest(payload)
+	if !ok {
+		return nil
+	}
+	return &AtomicWords{
+		ID: f.ID, Operation: f.Op.String(), STag: f.STag.String(), Offset: f.TO,
+		Data: hex(f.Data), Mask: hex(f.Mask), Compare: hex(f.Compare), CompareMask: hex(f.CompareMask),
+	}
+}
+
+func hex(v uint64) string { return fmt.Sprintf("0x%016x", v) }

@@ -111,6 +111,12 @@ func operation(say func(string, ...any), o *Operation) {
 	case o.Read != nil:
 		say(" sink %s offset %d source %s offset %d length %d", o.Read.SinkSTag, o.Read.SinkOffset, o.Read.SourceSTag, o.Read.SourceOffset, o.Read.Length)
 		return
+	case o.Atomic != nil:
+		atomicWords(say, o.Atomic)
+		return
+	case o.Immediate != "":
+		say(" data %s", o.Immediate)
+		return
 	case o.Error != nil:
 		say(" layer %d type %d code %d", o.Error.Layer, o.Error.Type, o.Error.Code)
 		return
@@ -119,4 +125,13 @@ func operation(say func(string, ...any), o *Operation) {
 	if o.Last {
 		say(" last")
 	}
+}
+
+func atomicWords(say func(string, ...any), a *AtomicWords) {
+	say(" id %d", a.ID)
+	if a.Original != "" {
+		say(" original %s", a.Original)
+		return
+	}
+	say(" %s stag %s offset %d data %s mask %s compare %s mask %s", a.Operation, a.STag, a.Offset, a.Data, a.Mask, a.Compare, a.CompareMask)
 }
