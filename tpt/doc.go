@@ -3,8 +3,8 @@
 // work request must pass Check against the adapter's one table, on whichever network
 // interface it arrived.
 //
-//	Register, AllocWindow
-//	         -> an entry is published     register.go, window.go
+//	Register, Reserve, AllocWindow
+//	         -> an entry is published     register.go, reserve.go, window.go
 //	Bind     -> a window of a region      window.go
 //	Check    -> the octets, or a Fault    check.go
 //	Invalidate, StartInvalidate, Deregister
@@ -25,13 +25,14 @@
 // # Verbs and engines
 //
 // Some functions take a lock, wait for engines or allocate. Only verbs may call them:
-// New, NewPD, FreePD, Register, AllocWindow, NextSTag, Reregister, Invalidate,
+// New, NewPD, FreePD, Register, Reserve, Map, AllocWindow, NextSTag, Reregister, Invalidate,
 // Deregister, Join, JoinShared, Close, Stats.
 //
 // The other functions never wait, lock or allocate. An engine may call them within a
 // step, between Enter and Leave:
 //
 //	Check, Memo.Check, Memo.Next        an access of a peer or a work request
+//	StartRegister                       a work request that registers memory of Map
 //	Bind                                a work request that binds or unbinds a window
 //	StartLocalInvalidate                a work request that invalidates an entry
 //	StartInvalidate                     a peer's Send with Invalidate

@@ -29,15 +29,32 @@ func (r Region) check() error {
 	if err := r.Rights.check(); err != nil {
 		return err
 	}
+	return checkMemory(r.Memory, r.Start)
+}
+
+func checkMemory(mem []byte, start uint64) error {
 	switch {
-	case len(r.Memory) == 0:
+	case len(mem) == 0:
 		return fail(ErrMemory, "register no memory: give at least one octet")
-	case uint64(len(r.Memory)) >= 1<<spaceShift:
-		return fail(ErrMemory, "register %d octets: want less than 2^%d", len(r.Memory), spaceShift)
-	case uint64(len(r.Memory))-1 > math.MaxUint64-r.Start:
-		return fail(ErrMemory, "register %d octets from offset %#x: they reach past the largest offset: begin lower", len(r.Memory), r.Start)
+	case uint64(len(mem)) >= 1<<spaceShift:
+		return fail(ErrMemory, "register %d octets: want less than 2^%d", len(mem), spaceShift)
+	case uint64(len(mem))-1 > math.MaxUint64-start:
+		return fail(ErrMemory, "register %d octets from offset %#x: they reach past the largest offset: begin lower", len(mem), start)
 	}
 	return nil
+}
+
+// locate sets space and offset of f to the place of mem, for the entry at the index,
+// which the caller has locked. If mem is outside of the region heap, the table keeps a
+// reference to it.
+func (t *Table) locate(index uint32, mem []byte, f *fields) {
+	if off, ok := offsetIn(t.heap, mem); ok {
+		f.space, f.offset = spaceHeap, off
+		t.external.drop(index)
+		return
+	}
+	f.space = spaceExternal
+	t.external.keep(index, mem)
 }
 
 // Register makes an entry for the region and returns its STag. Peers and work requests
@@ -53,12 +70,7 @@ func (t *Table) Register(r Region) (STag, error) {
 		return 0, err
 	}
 	f := fields{start: r.Start, length: uint64(len(r.Memory)), owner: t.owner, pd: r.PD, qp: r.QP, rights: r.Rights | LocalRead, oneTouch: r.OneTouch}
-	if off, ok := offsetIn(t.heap, r.Memory); ok {
-		f.space, f.offset = spaceHeap, off
-	} else {
-		f.space = spaceExternal
-		t.external.keep(stag.Index(), r.Memory)
-	}
+	t.locate(stag.Index(), r.Memory, &f)
 	e.fill(f)
 	e.publish(e.load().next(stag.Key(), KindRegion, wordValid))
 	return stag, nil

@@ -74,7 +74,8 @@ const (
 	NoRight           // the entry does not give the right
 	Wrap              // the access would go past offset 2^64-1
 	OutOfBounds       // the access is not wholly within the entry
-	Bound             // windows are bound to the region, or the window is bound
+	Bound             // windows are bound to the region, the window is bound, or the region is registered already
+	NoSpace           // less memory is mapped to the entry than a work request registers
 
 	Faults // number of faults, including OK
 )
@@ -86,7 +87,8 @@ var faultNames = [Faults]string{
 	NoRight:     "the STag does not give that right",
 	Wrap:        "the access wraps around the largest offset",
 	OutOfBounds: "the access reaches outside of the region",
-	Bound:       "windows are bound to the region, or the window is bound",
+	Bound:       "windows are bound to the region, the window is bound, or the region is registered already",
+	NoSpace:     "less memory is mapped to the STag than the request registers",
 }
 
 func (f Fault) String() string {

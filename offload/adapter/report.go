@@ -140,6 +140,7 @@ var refusalNames = [tpt.Faults]string{
 	tpt.Wrap:        "wrap",
 	tpt.OutOfBounds: "out_of_bounds",
 	tpt.Bound:       "bound",
+	tpt.NoSpace:     "no_space",
 }
 
 // reportCounters adds the counters that belong to no queue.
