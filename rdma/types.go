@@ -39,6 +39,7 @@ type SGE = work.SGE
 //		Swap       uint64    // new value of WRCompareSwap and WRSwap
 //		CompareAddMask uint64 // WRMaskedFetchAdd: highest bit of each field; WRMaskedCompareSwap: bits to compare
 //		SwapMask       uint64 // WRMaskedCompareSwap: bits to replace
+//		Delay      time.Duration // WRDelay: time for which later requests wait
 //	}
 type SendWR = work.SendWR
 
@@ -68,7 +69,15 @@ const (
 	// there. If there is no such STag, the STag is of another PD or QP, or windows are bound to it, the
 	// request fails with TableErr and the connection ends.
 	WRLocalInvalidate = work.WRLocalInvalidate
-	WRSendInvalidate  = work.WRSendInvalidate
+
+	// WRDelay makes the later requests of the queue wait for the time SendWR.Delay, 0 to
+	// 24 h. The time begins when the earlier requests have left. With Fence, it begins
+	// when the earlier Reads and atomic operations have completed. The request completes when the time has
+	// passed. Receives, and the answers to the peer's requests, do not wait. If the
+	// connection ends before, the request is flushed. A Disconnect waits for the time.
+	// libibverbs has no such operation.
+	WRDelay          = work.WRDelay
+	WRSendInvalidate = work.WRSendInvalidate
 )
 
 // Operations with Immediate Data (RFC 7306 §6). They need a peer that knows them
@@ -169,6 +178,7 @@ const (
 	WCCompareSwap     = work.WCCompareSwap     // a Compare and Swap, or a Swap
 	WCFetchAdd        = work.WCFetchAdd        // a Fetch and Add
 	WCLocalInvalidate = work.WCLocalInvalidate // a Local Invalidate
+	WCDelay           = work.WCDelay           // a Delay
 	WCRecv            = work.WCRecv            // a receive, or any receive that failed
 	WCRecvImm         = work.WCRecvImm         // a receive that the peer's Immediate Data has taken
 )

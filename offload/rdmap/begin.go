@@ -1,6 +1,7 @@
 package rdmap
 
 import (
+	"github.com/stag-rdma/stag/offload/clock"
 	"github.com/stag-rdma/stag/offload/ddp"
 	"github.com/stag-rdma/stag/offload/mpa"
 	"github.com/stag-rdma/stag/offload/wire"
@@ -20,11 +21,11 @@ func (q *QP) begin() bool {
 	case q.nudge.due:
 		q.beginNudge()
 		return true
-	case !q.irq.empty() && !(q.turn && q.mayStart()):
-		q.turn = true
+	case !q.irq.empty() && !(q.out.turn && q.mayStart()):
+		q.out.turn = true
 		return q.beginResponse()
 	case q.mayStart():
-		q.turn = false
+		q.out.turn = false
 		return q.beginRequest()
 	}
 	return false
@@ -73,8 +74,9 @@ func (q *QP) beginResponse() bool {
 // mayStart reports whether the next work request can start. A request that the peer
 // must answer cannot start while ORD Reads and atomic operations are outstanding. A
 // request with a fence cannot start while one is outstanding (RFC 5040 §5.5, RFC 7306
-// §7). No request can start while requests on the table of an earlier step wait. A request
-// that cannot start holds back every request behind it.
+// §7). No request can start while requests on the table of an earlier step wait, or
+// before the time of a Delay has passed. A request that cannot start holds back every
+// request behind it.
 func (q *QP) mayStart() bool {
 	if q.halt.word.Load() != 0 {
 		q.drain()
@@ -86,7 +88,7 @@ func (q *QP) mayStart() bool {
 	switch {
 	case w.Flags&work.Fence != 0 && !q.orq.empty():
 		return false
-	case q.settling.held:
+	case q.settling.held || q.out.delay.until != clock.Never:
 		return false
 	case sqOpOf(w.Op).answered:
 		return q.orq.count < max(1, int(q.agree.ORD)) // with ORD 0 the request may start, and beginRequest then fails it
@@ -107,6 +109,10 @@ func (q *QP) beginRequest() bool {
 	}
 	if row.table != nil {
 		q.perform(row, w)
+		return true
+	}
+	if row.wait != nil {
+		row.wait(q, w)
 		return true
 	}
 	if err := q.refuses(row); err != nil {

@@ -309,7 +309,7 @@ func (q *QP) flushUnwanted() {
 // these octets (RFC 5040 §6.2.1). Programs rely on this, as on cxgb4's flush in
 // rdma-core.
 func (q *QP) flushSends() {
-	q.settling = settling{}
+	q.settling, q.out.delay = settling{}, delay{}
 	for q.sq.Posted() {
 		q.sq.Begin()
 	}

@@ -93,7 +93,6 @@ type QP struct {
 	gone     bool // registered memory has faulted, which ends the connection
 	peerShut bool // the peer has closed its direction
 	weShut   bool // the direction of this end is closed
-	turn     bool // a Response was sent last, so that a work request is next
 	nudge    nudge
 	now      clock.Instant
 	countIn  tally // counts of received segments (stats.go)
@@ -258,7 +257,7 @@ func (q *QP) Deadline() clock.Instant {
 	case q.held.active || q.settling.active && q.alive():
 		return q.now.Add(settleAgain)
 	case q.alive() && !q.weShut:
-		return q.nudge.at
+		return clock.Sooner(q.nudge.at, q.out.delay.until)
 	}
 	return q.term.deadline
 }

@@ -30,10 +30,17 @@ type sqOp struct {
 	// begin. table must not wait, lock or allocate. The request completes when the ticket
 	// has passed.
 	table func(*QP, *work.SendWQE) (tpt.Ticket, tpt.Fault)
+
+	// wait makes the requests behind this one wait. The request has no message and does
+	// not use the table. The row then has no opcode, no begin and no table.
+	wait func(*QP, *work.SendWQE)
 }
 
 // known reports whether a send queue knows the operation of the row.
-func (r *sqOp) known() bool { return r.begin != nil || r.table != nil }
+func (r *sqOp) known() bool { return r.begin != nil || !r.sends() }
+
+// sends reports whether the operation of the row has a message.
+func (r *sqOp) sends() bool { return r.table == nil && r.wait == nil }
 
 const anyFlag = work.Fence | work.Signaled | work.Solicited
 
@@ -68,6 +75,7 @@ var sqOps = [...]sqOp{
 	work.WRCompareSwap:       atomicOp(compareSwap),
 	work.WRMaskedCompareSwap: atomicOp(maskedCompareSwap),
 	work.WRSwap:              atomicOp(swap),
+	work.WRDelay:             {flags: tableFlags, wait: (*QP).beginDelay},
 }
 
 // atomicOp returns the row of an atomic operation (RFC 7306 §5).
@@ -113,8 +121,10 @@ func (c *Config) checkSend(wr *work.SendWR) error {
 		return fmt.Errorf("%d octets: a message has at most %d", work.Length(wr.SGL), MaxMessage)
 	case !row.known():
 		return fmt.Errorf("%v is no operation of a send queue", wr.Op)
-	case row.table != nil && (n != row.elements || len(wr.Inline) != 0):
+	case !row.sends() && (n != row.elements || len(wr.Inline) != 0):
 		return fmt.Errorf("an %v sends no octets: leave SGL and Inline out", wr.Op)
+	case row.wait != nil && (wr.Delay < 0 || wr.Delay > MaxDelay):
+		return fmt.Errorf("a %v of %v: choose 0 to %v", wr.Op, wr.Delay, MaxDelay)
 	case len(wr.Inline) != 0 && !row.inline:
 		return fmt.Errorf("an %v has no data of its own: leave Inline out", wr.Op)
 	case wr.Flags&^row.flags != 0:
@@ -150,7 +160,9 @@ func (c *Config) sound(row *sqOp, w *work.SendWQE) bool {
 	switch {
 	case !row.known() || w.Flags&^row.flags != 0 || w.Excess:
 		return false
-	case row.table != nil:
+	case row.wait != nil && w.Remote > uint64(MaxDelay):
+		return false
+	case !row.sends():
 		return !w.Inline && int(w.SGEs) == row.elements
 	case row.extension && (row.exact != "" && w.Length != row.length || !work.Room(w.Op, c.MaxSGE, c.MaxInline)):
 		return false

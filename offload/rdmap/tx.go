@@ -21,7 +21,7 @@ const (
 	aTerminate                // the last message of the connection
 )
 
-// outgoing is the message that is being sent.
+// outgoing is the message that is being sent, and what decides when the next one begins.
 type outgoing struct {
 	msg    ddp.Message
 	what   carries
@@ -32,6 +32,8 @@ type outgoing struct {
 	mem    pieces                         // memory of the next segment's payload
 	sum    byte                           // sum of octets that are read only to test whether they can be read
 	whole  []byte                         // whole payload of a request that was just checked; valid until send returns
+	turn   bool                           // a Response was sent last, so that a work request is next
+	delay  delay
 }
 
 // Transmit implements stream.ULP. Transmit sends segments of messages while the stream
@@ -53,6 +55,7 @@ func (q *QP) Transmit(now clock.Instant, s stream.Stream) {
 	if q.alive() {
 		q.quiet(s)
 		q.settleRequests()
+		q.elapse()
 		q.send(s)
 		if q.overrun {
 			q.overflowed()

@@ -55,7 +55,8 @@ import (
 //	0         16                24         32                      40              48
 //	| element | compare/add u64 | swap u64 | compare/add mask u64 | swap mask u64 |
 //
-// Operations without masks have no masks in the slot. The length of a slot is in the
+// Operations without masks have no masks in the slot. For the operation Delay, remote addr
+// is the time to wait in nanoseconds. The length of a slot is in the
 // ring's header. The numbers of op and flags are those of WROp and SendFlags.
 // The transport reads inline data in the slot until the request has completed.
 //

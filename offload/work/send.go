@@ -16,7 +16,7 @@ type SendWQE struct {
 	SGEs       uint8  // number of elements that the request names; SGL is cut to what a request may have
 	Length     uint32 // length of the payload in octets
 	Excess     bool   // the payload is longer than Length can say, or the inline data is longer than a slot
-	Remote     uint64
+	Remote     uint64 // remote address; of a Delay, the time in nanoseconds
 	RKey       tpt.STag
 	Invalidate tpt.STag
 	SGL        []SGE
@@ -245,6 +245,9 @@ func (q *SendQueue) fill(pos uint32, wr *SendWR) {
 	s.id, s.remote = wr.ID, wr.RemoteAddr
 	s.rkey, s.invalidate, s.length = uint32(wr.RKey), uint32(wr.Invalidate), uint32(len(wr.Inline))
 	s.op, s.flags, s.elements, s.inline = uint8(wr.Op), uint8(wr.Flags), 0, 0
+	if wr.Op == WRDelay {
+		s.remote = uint64(wr.Delay)
+	}
 	if n := len(wr.Inline); n != 0 {
 		s.inline = 1
 		copy(q.ring.slots.octets(pos, sendSlotLen, min(n, q.ring.inline)), wr.Inline)

@@ -2,6 +2,7 @@ package work
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/stag-rdma/stag/tpt"
 )
@@ -31,6 +32,7 @@ const (
 	WRSendInvalidate    WROp = 9
 	WRMaskedCompareSwap WROp = 12
 	WRMaskedFetchAdd    WROp = 13
+	WRDelay             WROp = 0x21 // libibverbs has no such operation
 	WRSwap              WROp = 0x22
 )
 
@@ -51,6 +53,7 @@ var sendOps = [...]struct {
 	WRSendInvalidate:    {"Send with Invalidate", WCSend, 0},
 	WRMaskedCompareSwap: {"Masked Compare and Swap", WCCompareSwap, 4},
 	WRMaskedFetchAdd:    {"Masked Fetch and Add", WCFetchAdd, 4},
+	WRDelay:             {"Delay", WCDelay, 0},
 	WRSwap:              {"Swap", WCCompareSwap, 2},
 }
 
@@ -120,6 +123,8 @@ type SendWR struct {
 	// and Add adds fields: CompareAddMask has the highest bit of each field, from which
 	// nothing is carried. 0 means one field of 64 bits.
 	CompareAddMask, SwapMask uint64
+
+	Delay time.Duration // time for which later requests of the queue wait, for a Delay
 }
 
 // Operands are the operands of an atomic operation, in the order in which a slot has them.
@@ -181,6 +186,7 @@ const (
 	WCCompareSwap     WCOp = 3 // a Compare and Swap, masked or not, or a Swap
 	WCFetchAdd        WCOp = 4 // a Fetch and Add, masked or not
 	WCLocalInvalidate WCOp = 6
+	WCDelay           WCOp = 0x21 // libibverbs has no such operation
 	WCRecv            WCOp = 128
 	WCRecvImm         WCOp = 129 // the peer's Immediate Data has taken the receive
 	NoOp              WCOp = 255 // the request had an unknown operation
@@ -193,6 +199,7 @@ var completionNames = map[WCOp]string{
 	WCCompareSwap:     "Compare and Swap",
 	WCFetchAdd:        "Fetch and Add",
 	WCLocalInvalidate: "Local Invalidate",
+	WCDelay:           "Delay",
 	WCRecv:            "Receive",
 	WCRecvImm:         "Receive of Immediate Data",
 	NoOp:              "no operation",
