@@ -5,6 +5,7 @@
 //	Adapter    everything of one process: ports, memory, the table of access rights
 //	 ├ PD      a protection domain: QPs reach regions of their own PD only
 //	 │  ├ MR   a region: memory with an STag (LKey, RKey) and access flags
+//	 │  ├ MW   a memory window: a part of a region that peers may access for a time
 //	 │  └ QP   one end of a reliable connection: a send and a receive queue
 //	 ├ CQ      a completion queue: QPs report finished work requests there
 //	 └ Listener, ConnRequest    connections that peers ask for

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/stag-rdma/stag/offload/heap"
+	"github.com/stag-rdma/stag/offload/work"
 	"github.com/stag-rdma/stag/tpt"
 )
 
@@ -116,7 +117,7 @@ func (pd *PD) register(mem []byte, access Access, o []MROptions) (*MR, error) {
 	if len(o) == 1 {
 		opts = o[0]
 	}
-	rights, err := access.rights()
+	rights, err := rightsOf(access)
 	if err != nil {
 		return nil, err
 	}
@@ -156,6 +157,15 @@ func (pd *PD) unbind(number uint32) {
 	if number != 0 {
 		pd.adapter.freeNumber(number)
 	}
+}
+
+// rightsOf returns access as rights of the table.
+func rightsOf(access Access) (tpt.Rights, error) {
+	rights, known := work.RightsOf(access)
+	if !known {
+		return 0, fmt.Errorf("access %v: leave the unknown flags out", access)
+	}
+	return rights, nil
 }
 
 // LKey returns the STag that names the region in work requests.
@@ -214,12 +224,61 @@ func (m *MR) Invalidate() error {
 	if m.closed.Load() {
 		return fmt.Errorf("invalidate region %v: it is %w", m.stag, ErrClosed)
 	}
-	return m.pd.adapter.table.Invalidate(m.stag, m.pd.domain)
+	if err := m.pd.adapter.table.Invalidate(m.stag, m.pd.domain); err != nil {
+		return fmt.Errorf("invalidate region: %w", m.inUse(err))
+	}
+	return nil
+}
+
+// inUse returns the error ErrInUse instead of the table's error if windows are bound to
+// the region.
+func (m *MR) inUse(err error) error {
+	if !errors.Is(err, tpt.ErrBound) {
+		return err
+	}
+	info, _ := m.pd.adapter.table.Entry(m.stag.Index())
+	return fmt.Errorf("%w by %d memory windows: unbind or close them first", ErrInUse, info.Windows)
+}
+
+// Rereg gives the region other rights (ibv_rereg_mr with IBV_REREG_MR_CHANGE_ACCESS). The
+// STag, the memory and the QP stay the same. Peers' accesses during the call may be
+// refused, and then end their connections. When Rereg returns, the old rights are used no
+// more. The errors are ErrInUse while windows are bound to the region, ErrNoAccess as for
+// RegMR, and an error for a region that is invalid.
+func (m *MR) Rereg(access Access) error {
+	done, err := m.pd.adapter.device.Use()
+	if err == nil {
+		defer done()
+		err = m.rereg(access)
+	}
+	if err != nil {
+		return fmt.Errorf("register region %v again: %w", m.stag, m.inUse(err))
+	}
+	return nil
+}
+
+func (m *MR) rereg(access Access) error {
+	rights, err := rightsOf(access)
+	switch {
+	case err != nil:
+		return err
+	case m.closed.Load():
+		return fmt.Errorf("it is %w", ErrClosed)
+	case access&ZeroBased != 0 && m.start != 0:
+		return fmt.Errorf("zero-based, and it begins at %#x: leave the flag out", m.start)
+	}
+	if m.part == nil && access&LocalWrite != 0 {
+		if err := heap.Populate(m.Bytes(), true); err != nil {
+			return err
+		}
+	}
+	return m.pd.adapter.table.Reregister(m.stag, m.pd.domain, rights)
 }
 
 // Close deregisters the region. Close waits for the engines. When Close returns, peers
 // and work requests change no octet of the memory any more. Work requests and messages
-// that still name the region fail. Close may be called twice. Close may be called after
+// that still name the region fail. Close returns ErrInUse while windows are bound to the
+// region. Close may be called twice. Close may be called after
 // the adapter's Close, to free the memory of AllocMR.
 func (m *MR) Close() error {
 	if !m.closed.CompareAndSwap(false, true) {
@@ -232,7 +291,8 @@ func (m *MR) Close() error {
 	defer done()
 	info, _ := m.pd.adapter.table.Entry(m.stag.Index())
 	if err := m.pd.adapter.table.Deregister(m.stag, m.pd.domain); err != nil {
-		return fmt.Errorf("close region %v: %w", m.stag, err)
+		m.closed.Store(!errors.Is(err, tpt.ErrBound)) // the caller can try again when the windows are gone
+		return fmt.Errorf("close region %v: %w", m.stag, m.inUse(err))
 	}
 	m.pd.unbind(info.QP)
 	m.pd.leave(&m.pd.mrs)

@@ -16,8 +16,10 @@ type PD struct {
 
 	mu     sync.Mutex // guards the fields below; no engine takes it
 	mrs    int
+	mws    int
 	qps    int
 	srqs   int
+	ofQPs  map[*MW]struct{} // windows of type 2
 	closed bool
 }
 
@@ -32,10 +34,11 @@ func (a *Adapter) AllocPD() (*PD, error) {
 	if err != nil {
 		return nil, fmt.Errorf("allocate protection domain: %w", err)
 	}
-	return &PD{adapter: a, domain: pd}, nil
+	return &PD{adapter: a, domain: pd, ofQPs: map[*MW]struct{}{}}, nil
 }
 
-// enter adds one to a count of regions, QPs or SRQs. leave subtracts one from the count.
+// enter adds one to a count of regions, windows, QPs or SRQs. leave subtracts one from
+// the count.
 func (pd *PD) enter(count *int) error {
 	pd.mu.Lock()
 	defer pd.mu.Unlock()
@@ -52,8 +55,8 @@ func (pd *PD) leave(count *int) {
 	*count--
 }
 
-// Close frees the protection domain. Close returns ErrInUse while the PD has regions, QPs
-// or SRQs. Close may be called twice, and after the adapter's Close.
+// Close frees the protection domain. Close returns ErrInUse while the PD has regions,
+// windows, QPs or SRQs. Close may be called twice, and after the adapter's Close.
 func (pd *PD) Close() error {
 	done, err := pd.adapter.device.Use()
 	if err != nil {
@@ -67,6 +70,9 @@ func (pd *PD) Close() error {
 	}
 	if pd.mrs != 0 || pd.qps != 0 || pd.srqs != 0 {
 		return fmt.Errorf("close protection domain: %w by %d regions, %d QPs and %d SRQs: close them first", ErrInUse, pd.mrs, pd.qps, pd.srqs)
+	}
+	if pd.mws != 0 {
+		return fmt.Errorf("close protection domain: %w by %d memory windows: close them first", ErrInUse, pd.mws)
 	}
 	if err := pd.adapter.table.FreePD(pd.domain); err != nil {
 		return fmt.Errorf("close protection domain: %w", err)

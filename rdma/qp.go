@@ -319,9 +319,13 @@ func (qp *QP) kill(err error) {
 
 // Close destroys the QP. Close resets a connection that still exists, gives up an
 // attempt to connect, and flushes posted requests. The completions stay in the CQs. When
-// Close returns, no goroutine works for this QP any more. Close may be called twice, and
+// Close returns, no goroutine works for this QP any more. Close returns
+// ErrInUse while windows of type 2B are bound to the QP. Close may be called twice, and
 // after the adapter's Close.
 func (qp *QP) Close() error {
+	if err := qp.keptBy(); err != nil {
+		return err
+	}
 	qp.mu.Lock()
 	qp.closed = true
 	settled := qp.settled
@@ -333,6 +337,7 @@ func (qp *QP) Close() error {
 	}
 	<-qp.done
 	qp.gone.Do(func() { // a concurrent Close returns only after this function has returned
+		qp.unbindWindows()
 		qp.delist()
 		qp.adapter.log.Info("QP closed", "qp", qp.Number())
 	})

@@ -1,9 +1,6 @@
 package rdma
 
 import (
-	"fmt"
-	"strings"
-
 	"github.com/stag-rdma/stag/offload/rdmap"
 	"github.com/stag-rdma/stag/offload/wire"
 	"github.com/stag-rdma/stag/offload/work"
@@ -32,13 +29,14 @@ type SGE = work.SGE
 //		SGL        []SGE     // gathered in order; a Read or atomic operation has one element, which receives
 //		Inline     []byte    // sent instead of SGL; not for Reads and atomic operations
 //		RemoteAddr uint64    // Write, Read, atomic operation: tagged offset at the peer
-//		RKey       STag      // Write, Read, atomic operation: names the peer's memory
+//		RKey       STag      // Write, Read, atomic operation: names the peer's memory; WRBindMW: the window's next STag
 //		Invalidate STag      // WRSendInvalidate: the peer's STag to invalidate; WRLocalInvalidate: the STag of this end
 //		Imm        uint64    // WRWriteImm, WRSendImm: Immediate Data
 //		CompareAdd uint64    // addend of WRFetchAdd, or the value that WRCompareSwap compares with
 //		Swap       uint64    // new value of WRCompareSwap and WRSwap
 //		CompareAddMask uint64 // WRMaskedFetchAdd: highest bit of each field; WRMaskedCompareSwap: bits to compare
 //		SwapMask       uint64 // WRMaskedCompareSwap: bits to replace
+//		Access         Access // WRBindMW: the rights of the window
 //		Delay      time.Duration // WRDelay: time for which later requests wait
 //	}
 type SendWR = work.SendWR
@@ -69,6 +67,10 @@ const (
 	// there. If there is no such STag, the STag is of another PD or QP, or windows are bound to it, the
 	// request fails with TableErr and the connection ends.
 	WRLocalInvalidate = work.WRLocalInvalidate
+
+	// WRBindMW binds the memory window of RKey to the octets of the one element in SGL,
+	// with the remote rights in Access. Without octets it unbinds the window. See MW.
+	WRBindMW = work.WRBindMW
 
 	// WRDelay makes the later requests of the queue wait for the time SendWR.Delay, 0 to
 	// 24 h. The time begins when the earlier requests have left. With Fence, it begins
@@ -177,6 +179,7 @@ const (
 	WCRead            = work.WCRead            // a Read
 	WCCompareSwap     = work.WCCompareSwap     // a Compare and Swap, or a Swap
 	WCFetchAdd        = work.WCFetchAdd        // a Fetch and Add
+	WCBindMW          = work.WCBindMW          // a bind or an unbind of a memory window
 	WCLocalInvalidate = work.WCLocalInvalidate // a Local Invalidate
 	WCDelay           = work.WCDelay           // a Delay
 	WCRecv            = work.WCRecv            // a receive, or any receive that failed
@@ -228,70 +231,25 @@ type Opcode = wire.Opcode
 //	}
 type TerminateCode = rdmap.Code
 
-// Access is the set of rights to a region. Work requests of QPs of the region's PD may always
-// read the region. The numbers are those of libibverbs. Only RemoteInvalidate does not exist in
-// libibverbs.
-type Access uint32
+// Access is the set of rights to a region or a memory window. Work requests of QPs of the
+// region's PD may always read the region. The numbers are those of libibverbs. Only
+// RemoteInvalidate does not exist in libibverbs. String returns the names of the flags,
+// such as "local write, remote read".
+type Access = work.Access
 
 // Access flags.
 const (
-	LocalWrite   Access = 0x01 // receives and Reads of this end may write to the region
-	RemoteWrite  Access = 0x02 // peers may write to the region; needs LocalWrite
-	RemoteRead   Access = 0x04 // peers may read the region
-	RemoteAtomic Access = 0x08 // peers may change the region by atomic operations; needs LocalWrite
-	MWBind       Access = 0x10 // recorded in the table; memory windows do not exist yet
-	ZeroBased    Access = 0x20 // tagged offsets begin at 0, as they do by default
+	LocalWrite   = work.LocalWrite   // receives and Reads of this end may write to the region
+	RemoteWrite  = work.RemoteWrite  // peers may write to the region; needs LocalWrite
+	RemoteRead   = work.RemoteRead   // peers may read the region
+	RemoteAtomic = work.RemoteAtomic // peers may change the region by atomic operations; needs LocalWrite
+	MWBind       = work.MWBind       // memory windows may be bound to the region
+	ZeroBased    = work.ZeroBased    // tagged offsets begin at 0, as those of a region do by default
 
-	// RemoteInvalidate lets every peer of the PD invalidate the region's STag by a Send with
-	// Invalidate, for all streams that use the STag. A region that is bound to a QP
-	// (MROptions.QP) and has another remote right does not need RemoteInvalidate. The peer of
-	// that QP may invalidate the STag anyway (RFC 5040 §8.1.1 rule 7).
-	RemoteInvalidate Access = 1 << 30
+	// RemoteInvalidate lets every peer of the PD invalidate the STag by a Send with
+	// Invalidate, for all streams that use the STag. A region or window that is bound to a
+	// QP (MROptions.QP, MWType2A) and has another remote right does not need
+	// RemoteInvalidate. The peer of that QP may invalidate the STag anyway (RFC 5040
+	// §8.1.1 rule 7).
+	RemoteInvalidate = work.RemoteInvalidate
 )
-
-// accessFlags has one row for each flag.
-var accessFlags = []struct {
-	flag  Access
-	name  string
-	right tpt.Rights
-}{
-	{LocalWrite, "local write", tpt.LocalWrite},
-	{RemoteWrite, "remote write", tpt.RemoteWrite},
-	{RemoteRead, "remote read", tpt.RemoteRead},
-	{RemoteAtomic, "remote atomic", tpt.RemoteAtomic},
-	{MWBind, "window binding", tpt.Bind},
-	{ZeroBased, "zero-based", 0},
-	{RemoteInvalidate, "remote invalidate", tpt.RemoteInvalidate},
-}
-
-// String returns the names of the flags, such as "local write, remote read".
-func (a Access) String() string {
-	var names []string
-	rest := a
-	for _, f := range accessFlags {
-		if a&f.flag != 0 {
-			names, rest = append(names, f.name), rest&^f.flag
-		}
-	}
-	if rest != 0 {
-		names = append(names, fmt.Sprintf("unknown %#x", uint32(rest)))
-	}
-	if len(names) == 0 {
-		return "local read"
-	}
-	return strings.Join(names, ", ")
-}
-
-// rights returns a as rights of the tagged memory table.
-func (a Access) rights() (r tpt.Rights, err error) {
-	rest := a
-	for _, f := range accessFlags {
-		if a&f.flag != 0 {
-			r, rest = r|f.right, rest&^f.flag
-		}
-	}
-	if rest != 0 {
-		return 0, fmt.Errorf("access %v: leave the unknown flags out", a)
-	}
-	return r, nil
-}

@@ -131,8 +131,9 @@ func BenchmarkBind(b *testing.B) {
 				r.Leave()
 				r.Enter()
 			}
-			next, _, f := s.Bind(&Binding{Window: w, Key: w.Key() + 1, Region: region, PD: s.pd, TO: 100, Len: uint64(i & 1 * 1000), Rights: RemoteWrite})
-			if w = next; f != OK {
+			w = NewSTag(w.Index(), w.Key()+1)
+			_, f := s.Bind(&Binding{STag: w, Region: region, PD: s.pd, TO: 100, Len: uint64(i & 1 * 1000), Rights: RemoteWrite})
+			if f != OK {
 				b.Fatal(f)
 			}
 		}

@@ -55,7 +55,7 @@
 // translation of its region, and external memory is found through the region's entry:
 // the region stays registered as long as the window is bound.
 //
-// Part of the API of stag: STag. Package rdma has an alias of it.
+// Part of the API of stag: STag, WindowType. Package rdma has aliases of them.
 //
 // The table does no I/O. The caller supplies the table's memory. Only one process may
 // write to it.

@@ -129,15 +129,26 @@ func (w *world) unbound(x *thing) {
 	x.valid = false
 }
 
+// window returns the STag of the window at the index, or 0.
+func (w *world) window(index uint32) STag {
+	for _, stag := range w.live {
+		if stag.Index() == index && w.things[stag].kind == KindWindow {
+			return stag
+		}
+	}
+	return 0
+}
+
 func (w *world) bind() {
 	b := Binding{
-		Window: w.stag(KindWindow), Key: uint8(w.luck.Uint32()), Region: w.stag(KindRegion), PD: w.pd(), QP: w.qp(), TO: uint64(w.luck.IntN(30)), Len: uint64(1 + w.luck.IntN(40)),
+		STag: w.stag(KindWindow), Region: w.stag(KindRegion), PD: w.pd(), QP: w.qp(), TO: uint64(w.luck.IntN(30)), Len: uint64(1 + w.luck.IntN(40)),
 		Rights: Rights(w.luck.IntN(128)) & (remote | RemoteInvalidate), ZeroBased: w.luck.IntN(2) == 0, OneTouch: w.luck.IntN(4) == 0,
 	}
 	if w.luck.IntN(8) == 0 {
 		b.Len = 0
 	}
-	x, want := w.things[b.Window], OK
+	old, x, want := w.window(b.STag.Index()), (*thing)(nil), OK
+	x, b.STag = w.things[old], NewSTag(b.STag.Index(), uint8(w.luck.Uint32()))
 	r := w.things[b.Region]
 	switch {
 	case x == nil || x.kind != KindWindow:
@@ -156,7 +167,7 @@ func (w *world) bind() {
 	case b.TO < r.start || b.TO+b.Len > r.start+64:
 		want = OutOfBounds
 	}
-	stag, _, f := w.s.Bind(&b)
+	_, f := w.s.Bind(&b)
 	verb := "bind"
 	if b.Len == 0 {
 		verb = "unbind"
@@ -165,8 +176,8 @@ func (w *world) bind() {
 		return
 	}
 	w.unbound(x)
-	w.forgets(b.Window)
-	w.knows(stag, x)
+	w.forgets(old)
+	w.knows(b.STag, x)
 	if b.Len == 0 {
 		x.qp, x.rights = 0, 0
 		return

@@ -69,7 +69,7 @@ func TestStartDeregisterRefuses(t *testing.T) {
 	s := newStage(t, Config{})
 	other := s.domain()
 	region := s.register(s.heap[:8], 0, Bind)
-	w := s.bind(Binding{Window: s.window(Type2A), Region: region, QP: 7, Len: 8, Rights: RemoteRead})
+	w := s.bind(Binding{STag: s.window(Type2A), Region: region, QP: 7, Len: 8, Rights: RemoteRead})
 	for name, c := range map[string]struct {
 		stag STag
 		pd   PD

@@ -1,6 +1,10 @@
 package tpt
 
-import "math"
+import (
+	"errors"
+	"math"
+	"runtime"
+)
 
 // WindowType is the type of a memory window. The types are those of libibverbs and of
 // the InfiniBand specification (volume 1, §10.6.7.2).
@@ -33,8 +37,7 @@ func (k WindowType) String() string {
 
 // Binding describes what Bind does to a window.
 type Binding struct {
-	Window    STag   // the present STag of the window
-	Key       uint8  // the key of the window's next STag
+	STag      STag   // the next STag of the window: its index names the window, and the window gets its key
 	Region    STag   // the region of the memory
 	PD        PD     // the protection domain of the queue pair
 	QP        uint32 // the number of the queue pair
@@ -71,6 +74,23 @@ func (t *Table) AllocWindow(pd PD, k WindowType) (STag, error) {
 	return stag, nil
 }
 
+// DeallocWindow deregisters the window at the index of s, whatever the window's key is
+// now. Only the owner of the window may call it, once. Errors: ErrSTag, ErrPD.
+func (t *Table) DeallocWindow(s STag, pd PD) error {
+	for e, ok := t.at(s); ok; {
+		w := e.load()
+		if w.kind() != KindWindow {
+			break
+		}
+		err := t.Deregister(NewSTag(s.Index(), w.key()), pd)
+		if !errors.Is(err, ErrSTag) {
+			return err
+		}
+		runtime.Gosched() // an engine is binding the window
+	}
+	return fail(ErrSTag, "deallocate window %v: there is none", s)
+}
+
 // NextSTag returns an STag for the next binding of the window s. The index is the same.
 // The key is random and differs from the key of s.
 func (t *Table) NextSTag(s STag) STag {
@@ -80,9 +100,9 @@ func (t *Table) NextSTag(s STag) STag {
 }
 
 // Bind binds a window to octets of a region, or unbinds the window if b.Len is 0. From
-// then on the window has the returned STag. The old STag permits no access any more,
-// but other engines may still access the old memory until Passed returns true for the
-// ticket. Bind never waits, locks or allocates, so that an engine may call it.
+// then on the window has the STag b.STag. An old STag with another key permits no access
+// any more, but other engines may still access the old memory until Passed returns true
+// for the ticket. Bind never waits, locks or allocates, so that an engine may call it.
 //
 // If Bind refuses, region and window stay as they were. The faults are, in the order of
 // the checks:
@@ -94,8 +114,8 @@ func (t *Table) NextSTag(s STag) STag {
 //   - NoRight: Rights has other than remote rights; or the region does not allow windows
 //     (Bind); or the window would permit changes, and the region has no local write.
 //   - Wrap, OutOfBounds: the octets are not wholly within the region.
-func (t *Table) Bind(b *Binding) (STag, Ticket, Fault) {
-	e, ok := t.at(b.Window)
+func (t *Table) Bind(b *Binding) (Ticket, Fault) {
+	e, ok := t.at(b.STag)
 	f := BadSTag
 	for ok {
 		w := e.load()
@@ -113,20 +133,20 @@ func (t *Table) Bind(b *Binding) (STag, Ticket, Fault) {
 				break
 			}
 		}
-		if e.swap(w, w.next(b.Key, KindWindow, wordBusy)) {
-			return NewSTag(b.Window.Index(), b.Key), t.rebind(e, w, parent, next), OK
+		if e.swap(w, w.next(b.STag.Key(), KindWindow, wordBusy)) {
+			return t.rebind(e, w, parent, next), OK
 		}
 		t.ungrant(next.parent)
 	}
 	t.refusals[f].Add(1)
-	return 0, 0, f
+	return 0, f
 }
 
 // bindable returns OK if the queue pair of b may bind the window with state w and type
 // k, otherwise the fault.
 func (e *entry) bindable(w word, k WindowType, b *Binding) Fault {
 	switch {
-	case !w.known(b.Window) || w.kind() != KindWindow:
+	case w.kind() != KindWindow || w.busy():
 		return BadSTag
 	case !e.belongs(w, b.PD, b.QP):
 		return WrongPD

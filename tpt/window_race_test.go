@@ -10,8 +10,9 @@ import (
 // unbinds are the ways to take a window's memory back from peers.
 var unbinds = map[string]func(s *stage, w STag) (STag, Ticket){
 	"unbind": func(s *stage, w STag) (STag, Ticket) {
-		next, k, _ := s.Bind(&Binding{Window: w, Key: w.Key() + 1, PD: s.pd})
-		return next, k
+		w = NewSTag(w.Index(), w.Key()+1)
+		k, _ := s.Bind(&Binding{STag: w, PD: s.pd})
+		return w, k
 	},
 	"local invalidate": func(s *stage, w STag) (STag, Ticket) {
 		k, _ := s.StartLocalInvalidate(w, s.pd, 1)
@@ -51,8 +52,9 @@ func unbindUnderFire(t *testing.T, s *stage, mem []byte, unbind func(*stage, STa
 	w := s.window(Type1)
 	for round := range 100 {
 		region := s.register(mem, 0, LocalWrite|Bind)
-		now, _, f := s.Bind(&Binding{
-			Window: w, Key: w.Key() + 1, Region: region, PD: s.pd, Len: 2 * half, Rights: RemoteWrite | RemoteInvalidate, ZeroBased: true,
+		now := NewSTag(w.Index(), w.Key()+1)
+		_, f := s.Bind(&Binding{
+			STag: now, Region: region, PD: s.pd, Len: 2 * half, Rights: RemoteWrite | RemoteInvalidate, ZeroBased: true,
 		})
 		if f != OK {
 			t.Fatal(f)
@@ -113,10 +115,11 @@ func TestBindersAgainstEachOther(t *testing.T) {
 			for i := range rounds {
 				r.Enter()
 				w, region := &keys[(i+g)%3], regions[(i/3+g)%3]
-				now := STag(w.Load())
-				b := Binding{Window: now, Key: now.Key() + 1, Region: region, PD: s.pd, Len: 64 * uint64(min(i%4, 1)), Rights: RemoteWrite}
-				if next, _, f := s.Bind(&b); f == OK {
-					w.Store(uint32(next)) // only the goroutine that knew the key can have bound
+				next := STag(w.Load())
+				next = NewSTag(next.Index(), next.Key()+1)
+				b := Binding{STag: next, Region: region, PD: s.pd, Len: 64 * uint64(min(i%4, 1)), Rights: RemoteWrite}
+				if _, f := s.Bind(&b); f == OK {
+					w.Store(uint32(next)) // perhaps another goroutine has bound the window since
 					bound.Add(1)
 				}
 				if i%7 == 0 {
@@ -142,7 +145,7 @@ func TestBindersAgainstEachOther(t *testing.T) {
 		}
 	}
 	for i := range keys {
-		if err := s.Deregister(STag(keys[i].Load()), s.pd); err != nil {
+		if err := s.DeallocWindow(STag(keys[i].Load()), s.pd); err != nil {
 			t.Error(err)
 		}
 	}

@@ -18,18 +18,19 @@ func (s *stage) window(k WindowType) STag {
 	return stag
 }
 
-// bind binds a window, or fails the test.
+// bind binds the window at the index of b.STag, or fails the test. It returns the next
+// STag.
 func (s *stage) bind(b Binding) STag {
 	s.t.Helper()
-	b.PD, b.Key = s.pd, s.NextSTag(b.Window).Key()
-	stag, k, f := s.Bind(&b)
+	b.PD, b.STag = s.pd, s.NextSTag(b.STag)
+	k, f := s.Bind(&b)
 	if f != OK {
 		s.t.Fatalf("bind %+v: %v", b, f)
 	}
 	if !s.Passed(k) {
 		s.t.Fatal("nobody reads, and the bind has not passed")
 	}
-	return stag
+	return b.STag
 }
 
 // asks checks the access of a peer to n octets at to.
@@ -64,7 +65,7 @@ func windowLife(t *testing.T, s *stage, name string, k WindowType, mem []byte) {
 	if _, f := s.asks(free, 7, RemoteRead, 1000, 1); f != BadSTag {
 		t.Errorf("%s, not bound: %v", name, f)
 	}
-	stag := s.bind(Binding{Window: free, Region: region, QP: 7, TO: 1003, Len: 41, Rights: RemoteWrite})
+	stag := s.bind(Binding{STag: free, Region: region, QP: 7, TO: 1003, Len: 41, Rights: RemoteWrite})
 	if stag.Index() != free.Index() || stag.Key() == free.Key() {
 		t.Errorf("%s: %v after %v", name, stag, free)
 	}
@@ -101,14 +102,14 @@ func windowLife(t *testing.T, s *stage, name string, k WindowType, mem []byte) {
 	rig.Says(t, s.Deregister(region, s.pd), ErrBound, "1 windows")
 	rig.Says(t, s.Invalidate(region, s.pd), ErrBound, "1 windows")
 	rig.Says(t, s.Reregister(region, s.pd, Bind), ErrBound, "1 windows")
-	unbound := s.bind(Binding{Window: stag, QP: 7})
+	unbound := s.bind(Binding{STag: stag, QP: 7})
 	if _, f := s.asks(stag, 7, RemoteWrite, 1003, 1); f != BadSTag {
 		t.Errorf("%s, unbound: %v", name, f)
 	}
 	if info, _ := s.Entry(unbound.Index()); info.STag != unbound || info.Valid || info.Parent != 0 || info.Length != 0 || info.Window != k {
 		t.Errorf("%s, unbound: %+v", name, info)
 	}
-	again := s.bind(Binding{Window: unbound, Region: region, QP: 8, TO: 1000, Len: 200, Rights: RemoteRead, ZeroBased: true})
+	again := s.bind(Binding{STag: unbound, Region: region, QP: 8, TO: 1000, Len: 200, Rights: RemoteRead, ZeroBased: true})
 	if got, f := s.asks(again, 8, RemoteRead, 0, 200); f != OK || !bytes.Equal(got, mem) || &got[0] != &mem[0] {
 		t.Errorf("%s, zero-based: %v", name, f)
 	}
@@ -127,7 +128,7 @@ func TestRebind(t *testing.T) {
 	w := s.window(Type1)
 	for i, region := range []STag{a, a, b, a} {
 		old := w
-		w = s.bind(Binding{Window: w, Region: region, TO: uint64(i), Len: 8, Rights: RemoteRead})
+		w = s.bind(Binding{STag: w, Region: region, TO: uint64(i), Len: 8, Rights: RemoteRead})
 		if _, f := s.asks(old, 1, RemoteRead, uint64(i), 8); f != BadSTag {
 			t.Errorf("bind %d, old STag: %v", i, f)
 		}
@@ -159,24 +160,23 @@ func TestRefusedBinds(t *testing.T) {
 		t.Fatal(err)
 	}
 	bound := Binding{Region: good, TO: 1000, Len: 8, Rights: RemoteWrite, QP: 1}
-	with := func(k WindowType) STag { b := bound; b.Window = s.window(k); return s.bind(b) }
+	with := func(k WindowType) STag { b := bound; b.STag = s.window(k); return s.bind(b) }
 	one, two := with(Type1), with(Type2A)
 	for name, c := range map[string]struct {
 		change func(b *Binding)
 		want   Fault
 	}{
-		"no window":         {func(b *Binding) { b.Window = NewSTag(0, 0) }, BadSTag},
-		"window's key":      {func(b *Binding) { b.Window ^= 1 }, BadSTag},
-		"region as window":  {func(b *Binding) { b.Window = good }, BadSTag},
+		"no window":         {func(b *Binding) { b.STag = NewSTag(0, 0) }, BadSTag},
+		"region as window":  {func(b *Binding) { b.STag = good }, BadSTag},
 		"no region":         {func(b *Binding) { b.Region = NewSTag(1<<24-1, 0) }, BadSTag},
 		"region's key":      {func(b *Binding) { b.Region ^= 1 }, BadSTag},
 		"window as region":  {func(b *Binding) { b.Region = one }, BadSTag},
 		"invalid region":    {func(b *Binding) { b.Region = gone }, BadSTag},
 		"stranger":          {func(b *Binding) { b.PD = other }, WrongPD},
 		"another's region":  {func(b *Binding) { b.Region, b.TO = sevens, 0 }, WrongPD},
-		"another's window":  {func(b *Binding) { b.Window, b.QP = two, 2 }, WrongPD},
-		"another's unbind":  {func(b *Binding) { b.Window, b.QP, b.Len = two, 2, 0 }, WrongPD},
-		"bound, type 2":     {func(b *Binding) { b.Window = two }, Bound},
+		"another's window":  {func(b *Binding) { b.STag, b.QP = two, 2 }, WrongPD},
+		"another's unbind":  {func(b *Binding) { b.STag, b.QP, b.Len = two, 2, 0 }, WrongPD},
+		"bound, type 2":     {func(b *Binding) { b.STag = two }, Bound},
 		"no windows":        {func(b *Binding) { b.Region = closed }, NoRight},
 		"more than here":    {func(b *Binding) { b.Region = readOnly }, NoRight},
 		"atomic, read only": {func(b *Binding) { b.Region, b.Rights = readOnly, RemoteAtomic }, NoRight},
@@ -190,11 +190,11 @@ func TestRefusedBinds(t *testing.T) {
 	} {
 		before := everything(s)
 		b := bound
-		b.Window, b.PD, b.Key, b.TO = one, s.pd, s.NextSTag(one).Key(), 1001
+		b.STag, b.PD, b.TO = s.NextSTag(one), s.pd, 1001
 		c.change(&b)
 		refused := s.Refusals()
-		if stag, k, f := s.Bind(&b); f != c.want || stag != 0 || k != 0 {
-			t.Errorf("%s: %v with %v, want %v", name, f, stag, c.want)
+		if k, f := s.Bind(&b); f != c.want || k != 0 {
+			t.Errorf("%s: %v, want %v", name, f, c.want)
 		}
 		refused[c.want]++
 		if s.Refusals() != refused {
@@ -209,8 +209,8 @@ func TestRefusedBinds(t *testing.T) {
 			t.Errorf("after all that: %v", f)
 		}
 	}
-	s.bind(Binding{Window: one, Region: readOnly, TO: 1000, Len: 1, Rights: RemoteRead}) // reading needs no right of the region
-	w := s.bind(Binding{Window: s.window(Type1), Region: sevens, Len: 1, QP: 7})
+	s.bind(Binding{STag: one, Region: readOnly, TO: 1000, Len: 1, Rights: RemoteRead}) // reading needs no right of the region
+	w := s.bind(Binding{STag: s.window(Type1), Region: sevens, Len: 1, QP: 7})
 	if info, _ := s.Entry(w.Index()); info.QP != 7 {
 		t.Errorf("a window of a region of queue pair 7 is of queue pair %d", info.QP)
 	}
@@ -235,17 +235,22 @@ func TestMostWindows(t *testing.T) {
 	region := s.register(s.heap[:8], 0, Bind)
 	var last STag
 	for range maxWindows {
-		last = s.bind(Binding{Window: s.window(Type1), Region: region, Len: 1, Rights: RemoteRead})
+		last = s.bind(Binding{STag: s.window(Type1), Region: region, Len: 1, Rights: RemoteRead})
 	}
-	b := Binding{Window: s.window(Type1), Region: region, PD: s.pd, Len: 1, Rights: RemoteRead}
-	if _, _, f := s.Bind(&b); f != Bound {
+	b := Binding{STag: s.window(Type1), Region: region, PD: s.pd, Len: 1, Rights: RemoteRead}
+	if _, f := s.Bind(&b); f != Bound {
 		t.Errorf("one more: %v", f)
 	}
 	if info, ok := s.Entry(region.Index()); !ok || info.Windows != maxWindows || !info.Valid {
 		t.Errorf("%+v", info)
 	}
-	s.bind(Binding{Window: last})
+	s.bind(Binding{STag: last})
 	s.bind(b)
+	if err := s.DeallocWindow(last, s.pd); err != nil { // its key is another one now
+		t.Error(err)
+	}
+	rig.Says(t, s.DeallocWindow(last, s.pd), ErrSTag)
+	rig.Says(t, s.DeallocWindow(region, s.pd), ErrSTag)
 }
 
 // TestInvalidateWindow checks who may invalidate a window. The window is unbound then.
@@ -253,7 +258,7 @@ func TestInvalidateWindow(t *testing.T) {
 	s := newStage(t, Config{})
 	region := s.register(s.heap[:64], 0, Bind)
 	bound := func(k WindowType, r Rights) STag {
-		return s.bind(Binding{Window: s.window(k), Region: region, QP: 7, Len: 8, Rights: r})
+		return s.bind(Binding{STag: s.window(k), Region: region, QP: 7, Len: 8, Rights: r})
 	}
 	for name, c := range map[string]struct {
 		stag       STag
@@ -280,7 +285,7 @@ func TestInvalidateWindow(t *testing.T) {
 		want := before
 		if c.self == OK {
 			want--
-			c.stag = s.bind(Binding{Window: c.stag, Region: region, QP: 9, Len: 8}) // by any queue pair
+			c.stag = s.bind(Binding{STag: c.stag, Region: region, QP: 9, Len: 8}) // by any queue pair
 			want++
 		}
 		if n := windows(); n != want {
@@ -361,7 +366,7 @@ func TestTouch(t *testing.T) {
 	plain := s.register(s.heap[:8], 0, Bind)
 	for name, stag := range map[string]STag{
 		"region": once(s),
-		"window": s.bind(Binding{Window: s.window(Type1), Region: plain, Len: 8, Rights: RemoteRead, OneTouch: true}),
+		"window": s.bind(Binding{STag: s.window(Type1), Region: plain, Len: 8, Rights: RemoteRead, OneTouch: true}),
 	} {
 		var m Memo
 		a := Access{STag: stag, PD: s.pd, Right: RemoteRead, Len: 8}
@@ -434,10 +439,11 @@ func TestEngineAllocatesNothing(t *testing.T) {
 	region, w := s.register(make([]byte, 64), 0, Bind), s.window(Type1)
 	touch := once(s)
 	if n := testing.AllocsPerRun(1000, func() {
-		b := Binding{Window: w, Key: w.Key() + 1, Region: region, PD: s.pd, Len: 8, Rights: RemoteRead}
-		w, _, _ = s.Bind(&b)
-		b.Window, b.Len = w, 65
-		_, _, _ = s.Bind(&b)
+		w = NewSTag(w.Index(), w.Key()+1)
+		b := Binding{STag: w, Region: region, PD: s.pd, Len: 8, Rights: RemoteRead}
+		_, _ = s.Bind(&b)
+		b.Len = 65
+		_, _ = s.Bind(&b)
 		_, _ = s.StartLocalInvalidate(w, s.pd, 1)
 		_ = s.Touch(touch, 1)
 		_, _ = s.Spend(touch)

@@ -16,9 +16,10 @@ type sqOp struct {
 	solicited wire.Opcode    // opcode of the message if the request has the flag Solicited
 	flags     work.SendFlags // flags that the request may have
 	inline    bool           // the request may have inline data instead of elements
-	elements  int            // largest number of elements; 0: the QP's limit
+	elements  int            // largest number of elements; 0: the QP's limit, or none for a request without a message
 	right     tpt.Rights     // rights that the elements' regions must have
 	answered  bool           // the request completes only when the peer has answered
+	access    work.Access    // flags that Access may have
 	extension bool           // the peer must speak RFC 7306
 	tail      bool           // the message opcode follows when the Write of begin has been sent
 	exact     string         // not empty: the list must have exactly length octets; the text says so
@@ -47,6 +48,9 @@ const anyFlag = work.Fence | work.Signaled | work.Solicited
 // tableFlags are the flags of a request without a message.
 const tableFlags = work.Fence | work.Signaled
 
+// windowAccess are the flags that a window may have.
+const windowAccess = work.RemoteRead | work.RemoteWrite | work.RemoteAtomic | work.RemoteInvalidate | work.ZeroBased
+
 // sqOps is indexed by operation.
 var sqOps = [...]sqOp{
 	work.WRWrite: {
@@ -59,6 +63,7 @@ var sqOps = [...]sqOp{
 		opcode: wire.OpReadRequest, flags: anyFlag &^ work.Solicited, elements: 1, right: tpt.LocalWrite, answered: true, begin: (*QP).beginRead,
 	},
 	work.WRLocalInvalidate: {flags: tableFlags, table: (*QP).localInvalidate},
+	work.WRBindMW:          {flags: tableFlags, elements: 1, access: windowAccess, table: (*QP).bindWindow},
 	work.WRSendInvalidate: {
 		opcode: wire.OpSendInvalidate, solicited: wire.OpSendSEInvalidate, flags: anyFlag, inline: true, right: tpt.LocalRead, begin: (*QP).beginSend,
 	},
@@ -121,10 +126,12 @@ func (c *Config) checkSend(wr *work.SendWR) error {
 		return fmt.Errorf("%d octets: a message has at most %d", work.Length(wr.SGL), MaxMessage)
 	case !row.known():
 		return fmt.Errorf("%v is no operation of a send queue", wr.Op)
-	case !row.sends() && (n != row.elements || len(wr.Inline) != 0):
-		return fmt.Errorf("an %v sends no octets: leave SGL and Inline out", wr.Op)
+	case !row.sends() && (n > row.elements || len(wr.Inline) != 0):
+		return fmt.Errorf("a %v sends no octets: leave Inline out, and give at most %d elements", wr.Op, row.elements)
 	case row.wait != nil && (wr.Delay < 0 || wr.Delay > MaxDelay):
 		return fmt.Errorf("a %v of %v: choose 0 to %v", wr.Op, wr.Delay, MaxDelay)
+	case wr.Access&^row.access != 0:
+		return fmt.Errorf("a %v with access %v: leave %v out", wr.Op, wr.Access, wr.Access&^row.access)
 	case len(wr.Inline) != 0 && !row.inline:
 		return fmt.Errorf("an %v has no data of its own: leave Inline out", wr.Op)
 	case wr.Flags&^row.flags != 0:
@@ -163,7 +170,7 @@ func (c *Config) sound(row *sqOp, w *work.SendWQE) bool {
 	case row.wait != nil && w.Remote > uint64(MaxDelay):
 		return false
 	case !row.sends():
-		return !w.Inline && int(w.SGEs) == row.elements
+		return !w.Inline && int(w.SGEs) <= row.elements
 	case row.extension && (row.exact != "" && w.Length != row.length || !work.Room(w.Op, c.MaxSGE, c.MaxInline)):
 		return false
 	case w.Inline:

@@ -52,6 +52,20 @@ func (q *QP) localInvalidate(w *work.SendWQE) (tpt.Ticket, tpt.Fault) {
 	return q.cfg.Table.StartLocalInvalidate(w.Invalidate, q.cfg.PD, q.cfg.Number)
 }
 
+// bindWindow binds a window to the octets of the list, or unbinds the window if the list
+// has no octets.
+func (q *QP) bindWindow(w *work.SendWQE) (tpt.Ticket, tpt.Fault) {
+	if w.Access&^windowAccess != 0 {
+		return 0, tpt.NoRight
+	}
+	rights, _ := work.RightsOf(w.Access)
+	b := tpt.Binding{STag: w.RKey, PD: q.cfg.PD, QP: q.cfg.Number, Rights: rights, ZeroBased: w.Access&work.ZeroBased != 0}
+	for _, e := range w.SGL {
+		b.Region, b.TO, b.Len = e.LKey, e.Addr, uint64(e.Length)
+	}
+	return q.cfg.Table.Bind(&b)
+}
+
 // refusedBy are the errors for the table's faults, made in advance because a step may not
 // allocate.
 var refusedBy = func() (errs [tpt.Faults]error) {

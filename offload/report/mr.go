@@ -15,10 +15,11 @@ type MR struct {
 	QP      uint32   `json:"qp,omitempty"` // the only QP that may use the entry; 0: all QPs of the PD
 	Start   uint64   `json:"start"`        // tagged offset of the first octet
 	Length  uint64   `json:"length"`
-	Rights  []string `json:"rights"`            // names of the rights, such as local_read and remote_write
-	Heap    bool     `json:"heap"`              // the memory is in the region heap; otherwise the application has allocated it
-	Parent  uint32   `json:"parent,omitempty"`  // index of a window's region
-	Windows uint32   `json:"windows,omitempty"` // number of windows that are bound to the region
+	Rights  []string `json:"rights"`                // names of the rights, such as local_read and remote_write
+	Heap    bool     `json:"heap"`                  // the memory is in the region heap; otherwise the application has allocated it
+	Window  string   `json:"window_type,omitempty"` // type of a window: 1, 2A or 2B
+	Parent  uint32   `json:"parent,omitempty"`      // index of the region that a window is bound to
+	Windows uint32   `json:"windows,omitempty"`     // number of windows that are bound to the region
 }
 
 // STag formats an STag for reports.
@@ -37,5 +38,5 @@ func Rights(list string) []string {
 func (m MR) Columns() []string {
 	return []string{"stag " + m.STag, "type " + m.Kind, "state " + either(m.Valid, "valid", "invalid"), fmt.Sprint("pdn ", m.PD), Word("lqpn ", m.QP),
 		fmt.Sprintf("iova %#x", m.Start), fmt.Sprint("mrlen ", m.Length), "in " + either(m.Heap, "heap", "application"),
-		Words(Word("windows ", m.Windows), Word("region ", m.Parent)), "access " + cmp.Or(strings.Join(m.Rights, ","), "none")}
+		Words(Word("mwtype ", m.Window), Word("windows ", m.Windows), Word("region ", m.Parent)), "access " + cmp.Or(strings.Join(m.Rights, ","), "none")}
 }

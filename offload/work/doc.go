@@ -11,6 +11,6 @@
 // The rings can lie in memory that the caller passes and that another process maps.
 // layout.go contains the layout and says what the transport relies on.
 //
-// Part of the API of stag: SGE, SendWR, RecvWR, WROp, SendFlags, Completion, WCOp,
-// Status, and their constants. Package rdma has aliases of them.
+// Part of the API of stag: SGE, SendWR, RecvWR, WROp, SendFlags, Access, Completion,
+// WCOp, Status, and their constants. Package rdma has aliases of them.
 package work

@@ -19,6 +19,7 @@ type SendWQE struct {
 	Remote     uint64 // remote address; of a Delay, the time in nanoseconds
 	RKey       tpt.STag
 	Invalidate tpt.STag
+	Access     Access // of a Bind
 	SGL        []SGE
 }
 
@@ -132,6 +133,7 @@ func (q *SendQueue) load() {
 	w.ID, w.Op, w.Flags, w.SGEs = s.id, WROp(s.op), SendFlags(s.flags), s.elements
 	w.Remote, w.RKey, w.Invalidate = s.remote, tpt.STag(s.rkey), tpt.STag(s.invalidate)
 	w.Length, w.Inline, w.Excess, w.SGL = s.length, s.inline != 0, false, nil
+	w.Access = Access(s.length)
 	if w.Inline {
 		if w.Op.immediate() { // Immediate Data takes the place of the length
 			w.Length, w.SGEs = uint32(s.elements), 0
@@ -255,6 +257,7 @@ func (q *SendQueue) fill(pos uint32, wr *SendWR) {
 		n := min(len(wr.SGL), q.ring.elements)
 		copyList(q.ring.slots.elements(pos, sendSlotLen, n), wr.SGL)
 		s.elements = uint8(n)
+		s.length = uint32(wr.Access)
 	}
 	if wr.Op.immediate() || wr.Op.operands() != 0 {
 		q.fillRest(pos, wr)

@@ -29,6 +29,7 @@ const (
 	WRCompareSwap       WROp = 5
 	WRFetchAdd          WROp = 6
 	WRLocalInvalidate   WROp = 7
+	WRBindMW            WROp = 8
 	WRSendInvalidate    WROp = 9
 	WRMaskedCompareSwap WROp = 12
 	WRMaskedFetchAdd    WROp = 13
@@ -50,6 +51,7 @@ var sendOps = [...]struct {
 	WRCompareSwap:       {"Compare and Swap", WCCompareSwap, 2},
 	WRFetchAdd:          {"Fetch and Add", WCFetchAdd, 2},
 	WRLocalInvalidate:   {"Local Invalidate", WCLocalInvalidate, 0},
+	WRBindMW:            {"Bind Memory Window", WCBindMW, 0},
 	WRSendInvalidate:    {"Send with Invalidate", WCSend, 0},
 	WRMaskedCompareSwap: {"Masked Compare and Swap", WCCompareSwap, 4},
 	WRMaskedFetchAdd:    {"Masked Fetch and Add", WCFetchAdd, 4},
@@ -124,6 +126,10 @@ type SendWR struct {
 	// nothing is carried. 0 means one field of 64 bits.
 	CompareAddMask, SwapMask uint64
 
+	// Access is for a Bind: the rights of the window. SGL then has the octets of the region
+	// that the window shall permit, and RKey the next STag of the window.
+	Access Access
+
 	Delay time.Duration // time for which later requests of the queue wait, for a Delay
 }
 
@@ -185,6 +191,7 @@ const (
 	WCRead            WCOp = 2
 	WCCompareSwap     WCOp = 3 // a Compare and Swap, masked or not, or a Swap
 	WCFetchAdd        WCOp = 4 // a Fetch and Add, masked or not
+	WCBindMW          WCOp = 5
 	WCLocalInvalidate WCOp = 6
 	WCDelay           WCOp = 0x21 // libibverbs has no such operation
 	WCRecv            WCOp = 128
@@ -198,6 +205,7 @@ var completionNames = map[WCOp]string{
 	WCRead:            "RDMA Read",
 	WCCompareSwap:     "Compare and Swap",
 	WCFetchAdd:        "Fetch and Add",
+	WCBindMW:          "Bind Memory Window",
 	WCLocalInvalidate: "Local Invalidate",
 	WCDelay:           "Delay",
 	WCRecv:            "Receive",
