@@ -101,6 +101,9 @@ func moved(t *testing.T, r demo.Result, octets uint64) {
 			t.Errorf("%+v", f)
 		}
 	}
+	if want := (demo.Counter{Peers: 2, Each: 4096, Value: 3 * 4096}); r.Counter != want {
+		t.Errorf("%+v, want %+v", r.Counter, want)
+	}
 	if want := []string{"1/1/00", "1/1/00", "1/1/02", "0/1/02", "0/1/02", "1/1/01", "1/2/02"}; !slices.Equal(codes, want) {
 		t.Errorf("%q, want %q", codes, want)
 	}

@@ -216,3 +216,28 @@ func TestPlan(t *testing.T) {
 		t.Error("operations share a pattern")
 	}
 }
+
+// TestCounter: the demonstration fails if an addition is lost or refused, and every end has
+// stopped when it returns.
+func TestCounter(t *testing.T) {
+	s := newStage(t)
+	c, err := small.counter(t.Context(), s)
+	rig.Must(t, err)
+	if want := (Counter{Peers: 2, Each: additions, Value: 3 * additions}); c != want {
+		t.Errorf("%+v, want %+v", c, want)
+	}
+	home, err := newHost(s.adapters[pair.B], 1, wordLen, rdma.LocalWrite) // without the right
+	rig.Must(t, err)
+	defer func() { rig.Must(t, home.close()) }()
+	p, err := newPeer(t.Context(), s, home)
+	rig.Must(t, err)
+	ended := false
+	err = together(t.Context(), []func(context.Context) error{
+		func(ctx context.Context) error { return p.add(ctx, home.ep.MR.RKey()) },
+		func(ctx context.Context) error { <-ctx.Done(); ended = true; return nil },
+	})
+	rig.Says(t, err, nil, "access rights violation")
+	if !ended || home.ep.MR.Uint64(0).Load() != 0 {
+		t.Errorf("ended %v, word %d", ended, home.ep.MR.Uint64(0).Load())
+	}
+}

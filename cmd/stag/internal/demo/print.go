@@ -14,6 +14,7 @@ func (r Result) Print(w io.Writer, verbose bool) error {
 	if err := r.printRefusals(&b); err != nil {
 		return err
 	}
+	r.printCounter(&b)
 	if err := r.printOperations(&b); err != nil {
 		return err
 	}
@@ -33,6 +34,12 @@ func (r Result) printRefusals(b *strings.Builder) error {
 		fmt.Fprintf(tw, "%s\t%s\n", f.Tried, f.Error)
 	}
 	return tw.Flush()
+}
+
+func (r Result) printCounter(b *strings.Builder) {
+	c := r.Counter
+	fmt.Fprintf(b, "\n%d peers and the program of side B added 1 to a word in the memory of side B, %d times each and at the same time.\n"+
+		"The word is %d: no addition was lost.\n", c.Peers, c.Each, c.Value)
 }
 
 func (r Result) printOperations(b *strings.Builder) error {

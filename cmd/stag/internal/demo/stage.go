@@ -155,11 +155,11 @@ func (s *stage) connect(ctx context.Context, a, b *rdma.QP, saysA, saysB []byte)
 	go func() {
 		r, err := s.listener.Accept(ctx)
 		if err == nil {
-			err = r.Accept(ctx, b, rdma.ConnParams{PrivateData: saysB})
+			err = r.Accept(ctx, b, rdma.ConnParams{PrivateData: saysB, Extensions: rdma.ExtRFC7306})
 		}
 		accepted <- err
 	}()
-	err := a.Dial(ctx, s.listener.Addr().String(), rdma.ConnParams{PrivateData: saysA})
+	err := a.Dial(ctx, s.listener.Addr().String(), rdma.ConnParams{PrivateData: saysA, Extensions: rdma.ExtRFC7306})
 	if err != nil {
 		cancel() // ends the accept, because the connection has failed
 		<-accepted
