@@ -20,6 +20,9 @@ const (
 	PortLost                              // a port can no longer be used; Event.Port and Event.Err are set
 	RouteAway                             // the kernel would now send a QP's packets another way; Event.QP, Event.Port and Event.Err are set
 	RouteBack                             // the kernel would send a QP's packets through its port again; Event.QP and Event.Port are set
+	CommEst                               // the initiator's first message has come to an accepted QP; Event.QP is set
+	SQDrained                             // a QP that closes in good order has completed every send; Event.QP is set
+	DeviceFatal                           // the adapter has lost its last port; Event.Err is set
 )
 
 func (t EventType) String() string {
@@ -42,6 +45,12 @@ func (t EventType) String() string {
 		return "route away"
 	case RouteBack:
 		return "route back"
+	case CommEst:
+		return "communication established"
+	case SQDrained:
+		return "send queue drained"
+	case DeviceFatal:
+		return "device fatal"
 	}
 	return fmt.Sprintf("event %d", uint8(t))
 }
@@ -51,13 +60,19 @@ func (t EventType) String() string {
 // RouteAway and RouteBack change nothing by themselves. The connection continues through
 // its port, whether that port still leads to the peer or not. To use the new route, close
 // the QP and connect another one.
+//
+// A QP reports CommEst and SQDrained only with QPConfig.AsyncNotify. After CommEst the sends
+// of a QP that has accepted its connection leave: RFC 5044 §7.1.2 lets the initiator send
+// first. SQDrained follows a Disconnect, or the peer's close, when the requests of the send
+// queue have completed and the FIN leaves. After DeviceFatal no connection can be made with
+// the adapter, and its listeners have ended. The events of one QP come in their order.
 type Event struct {
 	Type EventType
-	QP   *QP    // QP that the event concerns, for QPFatal, QPLastWQEReached, RouteAway and RouteBack
+	QP   *QP    // QP that the event concerns, for QPFatal, QPLastWQEReached, RouteAway, RouteBack, CommEst and SQDrained
 	CQ   *CQ    // CQ that the event concerns, for CQOverrun
 	SRQ  *SRQ   // SRQ that the event concerns, for SRQLimitReached
 	Port string // name of the port, for PortDown, PortUp, PortLost, RouteAway and RouteBack
-	Err  error  // QPFatal: a *QPError. CQOverrun: ErrCQOverrun. PortLost, RouteAway: the reason
+	Err  error  // QPFatal: a *QPError. CQOverrun: ErrCQOverrun. PortLost, RouteAway, DeviceFatal: the reason
 }
 
 // eventsKept is how many unread events the queue holds.
@@ -99,6 +114,7 @@ func (a *Adapter) notify(e adapter.Event) {
 		a.events.add(ev)
 	}
 	if e.Last {
+		a.events.add(Event{Type: DeviceFatal, Err: e.Err})
 		a.failListeners(e.Err)
 	}
 }

@@ -141,7 +141,7 @@ func (p ConnParams) fill() (ConnParams, error) {
 // connection.
 func (p ConnParams) fillAccept() (ConnParams, error) {
 	if p.Local != (netip.AddrPort{}) || p.TOS != 0 {
-		return p, errors.New("Local and TOS are for Dial: leave them out, and give Listen its address and TOS")
+		return p, errors.New("the fields Local and TOS are for Dial: leave them out, and give Listen its address and TOS")
 	}
 	return p.fill()
 }

@@ -43,6 +43,10 @@ type QPConfig struct {
 	// SRQ is the shared receive queue from which the QP takes its receives. nil means that
 	// the QP has a receive queue of its own. With an SRQ, MaxSGE concerns sends only.
 	SRQ *SRQ
+
+	// AsyncNotify asks for the events CommEst and SQDrained of this QP (EN_SQD_ASYNC_NOTIFY
+	// of libibverbs).
+	AsyncNotify bool
 }
 
 // NoInline is a value of QPConfig.MaxInline. NoInline means that the QP takes no inline
@@ -107,6 +111,8 @@ type QP struct {
 	gone  sync.Once                    // removes the QP from its CQs, PD and adapter
 	fatal atomic.Uint32                // state of the QPFatal event: untold, telling or told
 	last  atomic.Uint32                // state of the QPLastWQEReached event
+	heard atomic.Bool                  // the event CommEst has been reported
+	empty atomic.Bool                  // the event SQDrained has been reported
 
 	started atomic.Bool // the QP has, or had, a connection
 
@@ -224,6 +230,9 @@ const (
 // only after these reports. Adapter.Close waits for done and then for everything that has begun,
 // and so also for the reports.
 func (qp *QP) news() {
+	if qp.cfg.AsyncNotify {
+		qp.tellStages()
+	}
 	err := qp.Err()
 	asked := errors.Is(err, ErrClosed) || errors.Is(err, stream.ErrAborted)
 	if err != nil && !asked && qp.fatal.CompareAndSwap(untold, telling) {
@@ -242,6 +251,16 @@ func (qp *QP) news() {
 	// report.
 	if qp.machine.Dead() && qp.fatal.Load() != telling && qp.last.Load() != telling {
 		qp.over.Do(func() { close(qp.done) })
+	}
+}
+
+// tellStages reports the events CommEst and SQDrained, each once.
+func (qp *QP) tellStages() {
+	if qp.machine.Established() && qp.heard.CompareAndSwap(false, true) {
+		qp.adapter.events.add(Event{Type: CommEst, QP: qp})
+	}
+	if qp.machine.SendsDrained() && qp.empty.CompareAndSwap(false, true) {
+		qp.adapter.events.add(Event{Type: SQDrained, QP: qp})
 	}
 }
 

@@ -66,6 +66,8 @@ type QP struct {
 	// Step writes these fields, and any goroutine may read them.
 	state    atomic.Uint32
 	dead     atomic.Bool // no step will use this QP any more
+	heardOf  atomic.Bool // the first message of the initiator has come to this responder
+	drained  atomic.Bool // in a close in good order, every send has completed and a FIN follows
 	flushing atomic.Bool // a goroutine flushes the dead QP
 	cause    Cause       // reason for the end of the connection; it does not change after state becomes Terminate or Errored
 
@@ -198,6 +200,16 @@ func (q *QP) move(ev event) bool {
 	}
 	return ok
 }
+
+// Established reports whether this end has accepted the connection and the initiator's
+// first message has come. From then on this end may send (RFC 5044 §7.1.2). News is raised
+// when Established becomes true.
+func (q *QP) Established() bool { return q.heardOf.Load() }
+
+// SendsDrained reports whether the connection is closing in good order, every posted send
+// has completed, and no more octets will leave. News is raised when SendsDrained becomes
+// true.
+func (q *QP) SendsDrained() bool { return q.drained.Load() }
 
 // Depths returns how many Reads and atomic operations of this end and of the peer can be outstanding. Depths
 // is valid after Start.

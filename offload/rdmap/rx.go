@@ -40,7 +40,9 @@ func (q *QP) receive(s stream.Stream) {
 		} else {
 			q.countIn.count(q.seg.Opcode, len(q.seg.Payload), q.seg.Last)
 		}
-		q.opening.open, q.opening.begun, q.opening.rtrIn = true, true, false
+		if !q.opening.begun {
+			q.hearFirst()
+		}
 		q.heard()
 		if !q.held.active {
 			q.rx.Done(s)
@@ -58,6 +60,15 @@ func (q *QP) receive(s stream.Stream) {
 		q.peerShut = true
 		q.heard()
 		q.peerClosed(s)
+	}
+}
+
+// hearFirst notes that the peer's first FPDU has come.
+func (q *QP) hearFirst() {
+	q.opening.open, q.opening.begun, q.opening.rtrIn = true, true, false
+	if !q.agree.Initiator && q.alive() {
+		q.heardOf.Store(true)
+		q.cfg.Board.Raise(&q.News)
 	}
 }
 

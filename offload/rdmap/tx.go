@@ -222,5 +222,7 @@ func (q *QP) shut(s stream.Stream) {
 	}
 	q.weShut = true
 	q.move(evClosing)
+	q.drained.Store(true)
+	q.cfg.Board.Raise(&q.News)
 	s.CloseWrite()
 }
