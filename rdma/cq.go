@@ -23,6 +23,8 @@ type CQ struct {
 	queue   *work.CQ
 	number  uint32 // number in `stag show cqs`
 	notify  chan struct{}
+	channel *CompChannel // nil: none
+	context any
 
 	polling  sync.Mutex // lock that is held during Poll
 	resizing sync.Mutex // lock that is held during Resize
@@ -38,8 +40,9 @@ type CQ struct {
 	closing atomic.Bool
 }
 
-// CreateCQ makes a CQ for at least depth completions, 1 to Limits.MaxCQDepth.
-func (a *Adapter) CreateCQ(depth int) (*CQ, error) {
+// CreateCQ makes a CQ for at least depth completions, 1 to Limits.MaxCQDepth. With o, at
+// most one, the CQ has a completion channel or a context.
+func (a *Adapter) CreateCQ(depth int, o ...CQOptions) (*CQ, error) {
 	done, err := a.device.Use()
 	if err != nil {
 		return nil, fmt.Errorf("create CQ: %w", err)
@@ -53,11 +56,32 @@ func (a *Adapter) CreateCQ(depth int) (*CQ, error) {
 		notify: make(chan struct{}, 1), users: map[*QP]int{},
 	}
 	c.queue.News.Fire = c.news
+	if err := c.choose(o); err != nil {
+		return nil, fmt.Errorf("create CQ: %w", err)
+	}
 	a.mu.Lock()
 	a.cqs[c] = struct{}{}
 	a.mu.Unlock()
 	return c, nil
 }
+
+// choose follows the options of CreateCQ.
+func (c *CQ) choose(o []CQOptions) error {
+	switch {
+	case len(o) > 1:
+		return fmt.Errorf("%d CQOptions: give one", len(o))
+	case len(o) == 0:
+		return nil
+	}
+	c.context, c.channel = o[0].Context, o[0].Channel
+	if c.channel == nil {
+		return nil
+	}
+	return c.channel.join(c)
+}
+
+// Context returns CQOptions.Context, or nil.
+func (c *CQ) Context() any { return c.context }
 
 // Number returns the CQ's number in `stag show cqs`. No two CQs of the adapter have the
 // same number.
@@ -212,6 +236,9 @@ func (c *CQ) news() {
 	case c.notify <- struct{}{}:
 	default:
 	}
+	if c.channel != nil {
+		c.channel.add(c)
+	}
 	c.mu.Lock()
 	if c.wake != nil {
 		close(c.wake)
@@ -272,6 +299,9 @@ func (c *CQ) Close() error {
 	c.closed = true
 	c.closing.Store(true)
 	c.mu.Unlock()
+	if c.channel != nil {
+		c.channel.leave(c)
+	}
 	c.adapter.mu.Lock()
 	delete(c.adapter.cqs, c)
 	c.adapter.mu.Unlock()

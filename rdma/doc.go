@@ -8,6 +8,7 @@
 //	 │  ├ MW   a memory window: a part of a region that peers may access for a time
 //	 │  └ QP   one end of a reliable connection: a send and a receive queue
 //	 ├ CQ      a completion queue: QPs report finished work requests there
+//	 ├ CompChannel    one place to wait for many CQs, also with epoll
 //	 └ Listener, ConnRequest    connections that peers ask for
 //
 // Adapter.CreateEndpoint makes an Endpoint, which consists of a PD, two CQs, a QP and a
