@@ -43,10 +43,12 @@ func (g *channelRig) send(i int, flags SendFlags) {
 	g.x[i].post(SendWR{Op: WRSend, Flags: flags})
 }
 
-// arrived waits until n completions wait in CQ i.
+// arrived waits until n completions wait in CQ i, and the step that pushed them is over.
 func (g *channelRig) arrived(i, n int) {
 	g.Helper()
 	g.Eventually("completions have come", func() bool { return g.y[i].recv.queue.Len() == n })
+	_, err := g.b.Report(g.Ctx()) // waits for the steps
+	g.Must(err)
 }
 
 // readable reports whether the descriptor is readable, as epoll sees it.

@@ -111,8 +111,8 @@ type QP struct {
 	gone  sync.Once                    // removes the QP from its CQs, PD and adapter
 	fatal atomic.Uint32                // state of the QPFatal event: untold, telling or told
 	last  atomic.Uint32                // state of the QPLastWQEReached event
-	heard atomic.Bool                  // the event CommEst has been reported
-	empty atomic.Bool                  // the event SQDrained has been reported
+	heard atomic.Uint32                // state of the CommEst event
+	empty atomic.Uint32                // state of the SQDrained event
 
 	started atomic.Bool // the QP has, or had, a connection
 
@@ -243,24 +243,13 @@ func (qp *QP) news() {
 		qp.adapter.events.add(Event{Type: QPFatal, QP: qp, Err: err})
 		qp.fatal.Store(told)
 	}
-	if qp.machine.Sated() && qp.last.CompareAndSwap(untold, telling) {
-		qp.adapter.events.add(Event{Type: QPLastWQEReached, QP: qp})
-		qp.last.Store(told)
+	if qp.machine.Sated() {
+		qp.tell(&qp.last, QPLastWQEReached)
 	}
 	// If another goroutine is still reporting an event, that goroutine closes done after the
 	// report.
-	if qp.machine.Dead() && qp.fatal.Load() != telling && qp.last.Load() != telling {
+	if qp.machine.Dead() && !qp.reporting() {
 		qp.over.Do(func() { close(qp.done) })
-	}
-}
-
-// tellStages reports the events CommEst and SQDrained, each once.
-func (qp *QP) tellStages() {
-	if qp.machine.Established() && qp.heard.CompareAndSwap(false, true) {
-		qp.adapter.events.add(Event{Type: CommEst, QP: qp})
-	}
-	if qp.machine.SendsDrained() && qp.empty.CompareAndSwap(false, true) {
-		qp.adapter.events.add(Event{Type: SQDrained, QP: qp})
 	}
 }
 
