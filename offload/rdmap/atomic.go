@@ -60,7 +60,7 @@ func (q *QP) beginAtomic(row *sqOp, w *work.SendWQE) {
 	q.orq.push(outRead{
 		pos: q.out.pos, atomic: true, id: r.ID, stag: e.LKey, to: e.Addr, left: e.Length, size: e.Length,
 	})
-	q.countOut.reads = max(q.countOut.reads, q.orq.count)
+	q.counts.out.reads = max(q.counts.out.reads, q.orq.count)
 }
 
 // recvAtomicResponse places the old value of the word, in the byte order of this machine,

@@ -197,7 +197,7 @@ func (q *QP) beginRead(row *sqOp, w *work.SendWQE) {
 		pos: q.out.pos, stag: r.SinkSTag, to: r.SinkTO, left: r.Size, size: r.Size,
 		source: w.RKey, from: w.Remote,
 	})
-	q.countOut.reads = max(q.countOut.reads, q.orq.count)
+	q.counts.out.reads = max(q.counts.out.reads, q.orq.count)
 	q.readRequest(aRequest, r)
 }
 

@@ -336,7 +336,7 @@ func (q *QP) flushReceives() {
 		}
 		q.completeReceive(work.Completion{ID: w.ID, Op: work.WCRecv, Status: work.Flushed, QP: q.cfg.Number}, true)
 	}
-	if q.cfg.Shared != nil && !q.sated.Swap(true) {
+	if q.cfg.Shared != nil && !q.reached.sated.Swap(true) {
 		q.cfg.Board.Raise(&q.News)
 	}
 }

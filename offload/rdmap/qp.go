@@ -61,13 +61,11 @@ type QP struct {
 	halt      halt
 	wantAbort atomic.Pointer[error] // the cause of an abort; nil: none is wanted
 	spilt     atomic.Bool           // a CQ of the QP is known to be overrun
-	sated     atomic.Bool           // the QP has completed its last receive of cfg.Shared
 
 	// Step writes these fields, and any goroutine may read them.
 	state    atomic.Uint32
 	dead     atomic.Bool // no step will use this QP any more
-	heardOf  atomic.Bool // the first message of the initiator has come to this responder
-	drained  atomic.Bool // in a close in good order, every send has completed and a FIN follows
+	reached  reached
 	flushing atomic.Bool // a goroutine flushes the dead QP
 	cause    Cause       // reason for the end of the connection; it does not change after state becomes Terminate or Errored
 
@@ -89,7 +87,6 @@ type QP struct {
 	held     delivery       // a completion that waits for an invalidation
 	settling settling       // requests on the table that wait for an invalidation
 	msn      [queues]uint32 // numbers of the next messages to send, by queue
-	writing  bool           // a Write of the peer is arriving
 	opening  opening
 	overrun  bool // a completion has been lost
 	gone     bool // registered memory has faulted, which ends the connection
@@ -97,8 +94,14 @@ type QP struct {
 	weShut   bool // the direction of this end is closed
 	nudge    nudge
 	now      clock.Instant
-	countIn  tally // counts of received segments (stats.go)
-	countOut tally
+	counts   counts
+}
+
+// reached says which stages of a connection the QP has reached. Each becomes true once.
+type reached struct {
+	established atomic.Bool // the first message of the initiator has come to this responder
+	drained     atomic.Bool // in a close in good order, every send has completed and a FIN follows
+	sated       atomic.Bool // the QP has completed its last receive of cfg.Shared
 }
 
 // opening says which of the first FPDUs of the two ends have been sent and received.
@@ -204,12 +207,12 @@ func (q *QP) move(ev event) bool {
 // Established reports whether this end has accepted the connection and the initiator's
 // first message has come. From then on this end may send (RFC 5044 §7.1.2). News is raised
 // when Established becomes true.
-func (q *QP) Established() bool { return q.heardOf.Load() }
+func (q *QP) Established() bool { return q.reached.established.Load() }
 
 // SendsDrained reports whether the connection is closing in good order, every posted send
 // has completed, and no more octets will leave. News is raised when SendsDrained becomes
 // true.
-func (q *QP) SendsDrained() bool { return q.drained.Load() }
+func (q *QP) SendsDrained() bool { return q.reached.drained.Load() }
 
 // Depths returns how many Reads and atomic operations of this end and of the peer can be outstanding. Depths
 // is valid after Start.
@@ -232,7 +235,7 @@ func (q *QP) PostRecv(wrs ...work.RecvWR) int { return q.rq.Post(wrs) }
 
 // Sated reports whether the QP takes receives from Config.Shared and has completed the
 // last one. The QP has then raised News.
-func (q *QP) Sated() bool { return q.sated.Load() }
+func (q *QP) Sated() bool { return q.reached.sated.Load() }
 
 // Drained reports whether every posted send has completed.
 func (q *QP) Drained() bool { return q.sq.Empty() }

@@ -38,7 +38,7 @@ func (q *QP) recvReadRequest(s *ddp.Segment) Code {
 		sourceSTag: r.SourceSTag, sourceTO: r.SourceTO,
 		header: [18]byte(s.Header),
 	})
-	q.countIn.reads = max(q.countIn.reads, q.irq.count)
+	q.counts.in.reads = max(q.counts.in.reads, q.irq.count)
 	return Code{}
 }
 

@@ -38,7 +38,7 @@ func (q *QP) receive(s stream.Stream) {
 		if code != (Code{}) {
 			q.terminate(code, &q.seg)
 		} else {
-			q.countIn.count(q.seg.Opcode, len(q.seg.Payload), q.seg.Last)
+			q.counts.in.count(q.seg.Opcode, len(q.seg.Payload), q.seg.Last)
 		}
 		if !q.opening.begun {
 			q.hearFirst()
@@ -67,7 +67,7 @@ func (q *QP) receive(s stream.Stream) {
 func (q *QP) hearFirst() {
 	q.opening.open, q.opening.begun, q.opening.rtrIn = true, true, false
 	if !q.agree.Initiator && q.alive() {
-		q.heardOf.Store(true)
+		q.reached.established.Store(true)
 		q.cfg.Board.Raise(&q.News)
 	}
 }
@@ -126,7 +126,7 @@ func (q *QP) isRTR(s *ddp.Segment) bool {
 
 // recvWrite places a segment of an RDMA Write.
 func (q *QP) recvWrite(s *ddp.Segment) Code {
-	q.writing = !s.Last
+	q.in.writing = !s.Last
 	if len(s.Payload) == 0 {
 		return Code{} // RFC 5041 §5.2: the STag of an empty Write is not checked
 	}
@@ -144,10 +144,11 @@ func (q *QP) recvWrite(s *ddp.Segment) Code {
 	return Code{}
 }
 
-// incoming is the memory that the receiver needs within a step.
+// incoming is the state of the receiver, and the memory that it needs within a step.
 type incoming struct {
-	view [1][]byte // views of octets to discard
-	mem  pieces    // memory in which a Send is placed
+	writing bool      // a Write of the peer is arriving, also between steps
+	view    [1][]byte // views of octets to discard
+	mem     pieces    // memory in which a Send is placed
 }
 
 // arrival holds values from the first segment of the arriving Send.
@@ -321,7 +322,7 @@ func (q *QP) refused() bool {
 func (q *QP) peerClosed(s stream.Stream) {
 	switch {
 	case !q.alive():
-	case q.rx.Partial(s) || q.sends.Begun() || q.writing:
+	case q.rx.Partial(s) || q.sends.Begun() || q.in.writing:
 		q.lose(s, ErrTruncated)
 	case q.replyRefused() != nil:
 		q.lose(s, q.replyRefused())

@@ -25,7 +25,7 @@ type Stats struct {
 // Stats returns the counters. Only the goroutine that runs the QP's steps may call it.
 // When the QP is dead, any goroutine may call it.
 func (q *QP) Stats() Stats {
-	in, out := &q.countIn, &q.countOut
+	in, out := &q.counts.in, &q.counts.out
 	return Stats{
 		FPDUsIn: in.fpdus, FPDUsOut: out.fpdus,
 		WritesIn: in.messages[wire.OpWrite], WritesOut: out.messages[wire.OpWrite],
@@ -42,6 +42,9 @@ func (q *QP) Stats() Stats {
 		MostReadsIn: uint64(in.reads), MostReadsOut: uint64(out.reads),
 	}
 }
+
+// counts are the tallies of received segments and of sent ones.
+type counts struct{ in, out tally }
 
 // tally counts segments of one direction, by opcode.
 type tally struct {

@@ -47,7 +47,7 @@ func (q *QP) recvAtomicRequest(s *ddp.Segment) Code {
 	q.requests.Accept(s)
 	q.irq.push(inRead{atomic: true, header: [wire.UntaggedLen]byte(s.Header)})
 	q.atomics.pending.push(p)
-	q.countIn.reads = max(q.countIn.reads, q.irq.count)
+	q.counts.in.reads = max(q.counts.in.reads, q.irq.count)
 	return Code{}
 }
 

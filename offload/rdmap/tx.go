@@ -120,7 +120,7 @@ func (q *QP) sendSegment(s stream.Stream) bool {
 		}
 		return false
 	}
-	q.countOut.count(m.Opcode, n, !m.Open())
+	q.counts.out.count(m.Opcode, n, !m.Open())
 	if !m.Open() {
 		q.sent()
 	}
@@ -222,7 +222,7 @@ func (q *QP) shut(s stream.Stream) {
 	}
 	q.weShut = true
 	q.move(evClosing)
-	q.drained.Store(true)
+	q.reached.drained.Store(true)
 	q.cfg.Board.Raise(&q.News)
 	s.CloseWrite()
 }
