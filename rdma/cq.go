@@ -41,7 +41,8 @@ type CQ struct {
 }
 
 // CreateCQ makes a CQ for at least depth completions, 1 to Limits.MaxCQDepth. With o, at
-// most one, the CQ has a completion channel or a context.
+// most one, the CQ has a completion channel or a context. The CQ belongs to no PD. Errors:
+// ErrClosed, and one that names the field to change.
 func (a *Adapter) CreateCQ(depth int, o ...CQOptions) (*CQ, error) {
 	done, err := a.device.Use()
 	if err != nil {
@@ -92,7 +93,8 @@ func (c *CQ) Depth() int { return c.queue.Cap() }
 
 // Poll moves completions into dst, oldest first, and returns their number. Poll costs a
 // few memory accesses. With inline progress, a Poll that finds no completion also does
-// the present work of the connections of the CQ's QPs.
+// the present work of the connections of the CQ's QPs. The place of each request in its
+// queue, and the memory of the request, are free when Poll has returned its completion.
 func (c *CQ) Poll(dst []Completion) int {
 	n := c.take(dst)
 	if n == 0 && c.runners.Load().visit() {

@@ -37,7 +37,8 @@ type MROptions struct {
 	QP *QP
 }
 
-// AllocMR registers size octets of the region heap, at least 1. The octets are zero.
+// AllocMR registers size octets of the region heap, at least 1. The octets are zero. The
+// STag is valid from the return on, for QPs of the PD and as access says.
 // Errors: ErrHeapFull, ErrTableFull, ErrQuota.
 func (pd *PD) AllocMR(size int, access Access, o ...MROptions) (*MR, error) {
 	mr, err := pd.allocMR(size, access, o)

@@ -23,7 +23,8 @@ type PD struct {
 	closed bool
 }
 
-// AllocPD makes a protection domain.
+// AllocPD makes a protection domain. It needs no right, and takes effect at once. The error
+// is ErrClosed.
 func (a *Adapter) AllocPD() (*PD, error) {
 	done, err := a.device.Use()
 	if err != nil {

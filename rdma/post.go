@@ -62,7 +62,14 @@ func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 // PostSend would, with the same errors, but needs no connection. Elements that overlap
 // cause ErrBadWR. A QP with an SRQ takes no receive of its own (ErrBadWR).
 //
-// The adapter owns the memory that the lists name until the work request's completion.
+// The adapter owns the memory that the lists name until the work request's completion. The
+// regions need the right LocalWrite. The right is checked when a message arrives, and not
+// at the post. If the message is longer than the memory, the receive completes with
+// LocalLengthErr. If a region is not of the QP's PD or the octets are not in it, the status
+// is LocalProtErr, and without the right it is LocalAccessErr. If the message may not
+// invalidate the STag that it names, the status is RemoteInvalidErr. Each of these failures
+// ends the connection. Receives that found no message complete as Flushed when the peer has
+// closed its direction, or when the connection ends.
 func (qp *QP) PostRecv(wrs ...RecvWR) (n int, err error) {
 	if qp.cfg.SRQ != nil {
 		return 0, unposted(qp, "post receive", 0, len(wrs), bad("the QP takes its receives from SRQ %d: post them there", qp.cfg.SRQ.number))

@@ -162,7 +162,8 @@ type Conn struct {
 
 // CreateQP makes a QP that is not connected yet. Post the first receives before
 // connecting it, because a Send that finds no receive ends the connection. Post them to
-// cfg.SRQ if it is set.
+// cfg.SRQ if it is set. Errors: ErrClosed, ErrCQOverrun, and one that names every field of
+// cfg to change.
 func (pd *PD) CreateQP(cfg QPConfig) (*QP, error) {
 	done, err := pd.adapter.device.Use()
 	if err != nil {
@@ -284,8 +285,8 @@ func (qp *QP) Disconnect(ctx context.Context) error {
 	}
 }
 
-// Abort ends the connection with a reset. Abort does not wait. Posted requests are
-// flushed soon after.
+// Abort ends the connection with a reset. Abort does not wait. Posted requests complete as
+// Flushed soon after, and Done is closed. The adapter owns their memory until then.
 func (qp *QP) Abort() {
 	qp.machine.Abort()
 	qp.ring()
@@ -326,7 +327,8 @@ func (qp *QP) kill(err error) {
 }
 
 // Close destroys the QP. Close resets a connection that still exists, gives up an
-// attempt to connect, and flushes posted requests. The completions stay in the CQs. When
+// attempt to connect, and flushes posted requests. The completions stay in the CQs, with the
+// status Flushed. The memory of all requests is free when Close returns. When
 // Close returns, no goroutine works for this QP any more. Close returns
 // ErrInUse while windows of type 2B are bound to the QP. Close may be called twice, and
 // after the adapter's Close.

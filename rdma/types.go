@@ -54,11 +54,40 @@ type RecvWR = work.RecvWR
 // operations have Linux's numbers, and numbers from 0x20 on are those of stag.
 type WROp = work.WROp
 
-// Operations of a SendWR.
+// Operations of a SendWR. Each comment says which rights the memory needs, when the request
+// completes and when the program may use the memory of SGL again, and the status of each
+// failure.
+//
+// These rules hold for all operations. Memory of this end is checked when the request
+// starts, and not when it is posted. A region of another PD or QP, or octets outside of the
+// region, cause LocalProtErr, and a missing right causes LocalAccessErr. A request that the
+// QP cannot perform fails with LocalQPOpErr. Memory that was unmapped causes LocalProtErr
+// (ErrMemoryGone). Each failure ends the connection, except TableErr of a QP with
+// QPConfig.Reactive. The requests behind a failed one, and all requests that are not
+// completed when the connection ends, complete as Flushed. Their memory is free then.
 const (
+	// WRWrite places the octets of SGL or Inline in the peer's memory, from RemoteAddr on.
+	// The regions of SGL need no right (an MR can always be read by its own PD). The peer's
+	// region needs RemoteWrite, and must be of the PD of the peer's QP. The request completes
+	// when its last octet has left and the transport is responsible for it. The program may
+	// change the memory of SGL then. The completion does not say that the octets have
+	// arrived. If the peer refuses the octets, the Write may have succeeded already: the
+	// connection ends, and QP.Err names the refused segment.
 	WRWrite = work.WRWrite
-	WRSend  = work.WRSend
-	WRRead  = work.WRRead
+
+	// WRSend sends the octets of SGL or Inline as one message into the peer's oldest receive.
+	// The regions of SGL need no right. The request completes, and the memory of SGL is free,
+	// as for WRWrite. The message can complete with Success before the peer refuses it,
+	// because no receive is posted or the receive is too short. The connection then ends.
+	WRSend = work.WRSend
+
+	// WRRead fetches octets from RemoteAddr of the peer's memory into the element of SGL. The
+	// region of the element needs LocalWrite. A remote right is not needed. The peer's region
+	// needs RemoteRead. The request completes when all octets are in memory; the memory must
+	// not be used before. RemoteAccessErr: the peer refuses the access. RemoteOperationErr:
+	// the peer cannot perform the Read. BadResponseErr: the peer's response is not the one
+	// that was asked for. After a failure the contents of the memory are undefined.
+	WRRead = work.WRRead
 
 	// WRLocalInvalidate makes the STag Invalidate of this end invalid, as MR.Invalidate
 	// does, but in the order of the send queue and without a wait. Later requests of the
@@ -78,7 +107,12 @@ const (
 	// passed. Receives, and the answers to the peer's requests, do not wait. If the
 	// connection ends before, the request is flushed. A Disconnect waits for the time.
 	// libibverbs has no such operation.
-	WRDelay          = work.WRDelay
+	WRDelay = work.WRDelay
+
+	// WRSendInvalidate is a WRSend that also makes the peer invalidate its STag Invalidate,
+	// before the peer's receive completes. The STag must be bound to the peer's QP or have
+	// the right RemoteInvalidate. Otherwise the peer's receive completes with
+	// RemoteInvalidErr, and the connection ends.
 	WRSendInvalidate = work.WRSendInvalidate
 )
 
@@ -156,17 +190,17 @@ type Status = work.Status
 
 // Statuses of a Completion.
 const (
-	Success            = work.Success
-	LocalLengthErr     = work.LocalLengthErr
-	LocalQPOpErr       = work.LocalQPOpErr
-	LocalProtErr       = work.LocalProtErr
-	Flushed            = work.Flushed
-	TableErr           = work.TableErr
-	BadResponseErr     = work.BadResponseErr
-	LocalAccessErr     = work.LocalAccessErr
-	RemoteInvalidErr   = work.RemoteInvalidErr
-	RemoteAccessErr    = work.RemoteAccessErr
-	RemoteOperationErr = work.RemoteOperationErr
+	Success            = work.Success            // the request succeeded
+	LocalLengthErr     = work.LocalLengthErr     // receive: the message was longer than the memory of the receive
+	LocalQPOpErr       = work.LocalQPOpErr       // the QP cannot perform the request, such as an unknown operation
+	LocalProtErr       = work.LocalProtErr       // an element is not in a region that this QP may use, or its memory is gone
+	Flushed            = work.Flushed            // the request was not performed, or its result is not known, because an earlier request failed or the connection ended
+	TableErr           = work.TableErr           // the table refused a request for a region or window
+	BadResponseErr     = work.BadResponseErr     // Read, atomic operation: the response is not the one that was asked for
+	LocalAccessErr     = work.LocalAccessErr     // the region of an element lacks the right LocalWrite
+	RemoteInvalidErr   = work.RemoteInvalidErr   // receive: the peer may not invalidate the STag that it asked to invalidate
+	RemoteAccessErr    = work.RemoteAccessErr    // Read, atomic operation: the peer refuses the access
+	RemoteOperationErr = work.RemoteOperationErr // Read, atomic operation: the peer cannot perform the request
 )
 
 // WCOp is the operation that a Completion reports. The numbers are those of libibverbs.
