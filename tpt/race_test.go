@@ -1,6 +1,7 @@
 package tpt
 
 import (
+	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -73,8 +74,17 @@ func TestNothingIsPlacedAfter(t *testing.T) {
 	}
 }
 
+// revokeRounds returns how often each way to revoke runs under fire. With STAG_LONG=1 the
+// number is 100,000.
+func revokeRounds() int {
+	if os.Getenv("STAG_LONG") == "1" {
+		return 100_000
+	}
+	return 100
+}
+
 func revokeUnderFire(t *testing.T, s *stage, mem []byte, revoke func(*stage, STag) error) {
-	const rounds = 100
+	rounds := revokeRounds()
 	var stag atomic.Uint32
 	var stop atomic.Bool
 	var running sync.WaitGroup

@@ -50,7 +50,7 @@ func unbindUnderFire(t *testing.T, s *stage, mem []byte, unbind func(*stage, STa
 	defer running.Wait()
 	defer stop.Store(true)
 	w := s.window(Type1)
-	for round := range 100 {
+	for round := range revokeRounds() {
 		region := s.register(mem, 0, LocalWrite|Bind)
 		now := NewSTag(w.Index(), w.Key()+1)
 		_, f := s.Bind(&Binding{
