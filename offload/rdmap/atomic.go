@@ -86,14 +86,14 @@ func (q *QP) recvAtomicResponse(s *ddp.Segment) Code {
 	}
 	old := q.atomics.old[:]
 	binary.NativeEndian.PutUint64(old, p.Value)
-	mem, f := q.own.Check(q.cfg.Table, tpt.Access{
+	mem, f := q.known().own.Check(q.cfg.Table, tpt.Access{
 		STag: r.stag, PD: q.cfg.PD, QP: q.cfg.Number, Right: tpt.LocalWrite, TO: r.to, Len: wire.AtomicLen,
 	})
 	if f != tpt.OK {
 		q.sq.At(r.pos).Status = localStatus(f)
 		return ddpCode(ddp.LocalFault)
 	}
-	if !placeAll(&q.own, mem, old) {
+	if !placeAll(&q.known().own, mem, old) {
 		q.vanished(r.stag)
 		q.sq.At(r.pos).Status = work.LocalProtErr
 		return ddpCode(ddp.LocalFault)

@@ -160,7 +160,7 @@ func (q *QP) checkList(w *work.SendWQE, right tpt.Rights) tpt.Fault {
 		return tpt.OK
 	}
 	for _, e := range w.SGL {
-		mem, f := q.own.Check(q.cfg.Table, tpt.Access{
+		mem, f := q.known().own.Check(q.cfg.Table, tpt.Access{
 			STag: e.LKey, PD: q.cfg.PD, QP: q.cfg.Number, Right: right, TO: e.Addr, Len: e.Length,
 		})
 		if f != tpt.OK {

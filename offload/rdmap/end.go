@@ -20,10 +20,19 @@ type ending struct {
 	limit    clock.Instant // latest time at which the peer must have closed the connection, even without an acknowledgement
 }
 
+// ending returns q.term. ending makes it when it is first used, because most QPs never
+// send a Terminate.
+func (q *QP) ending() *ending {
+	if q.term == nil {
+		q.term = new(ending)
+	}
+	return q.term
+}
+
 // terminate ends the connection because of a segment of the peer. seg is the refused
 // segment, or nil. Only the first error counts.
 func (q *QP) terminate(code Code, seg *ddp.Segment) {
-	t := &q.term
+	t := q.ending()
 	t.fields = wire.TerminateFields{Layer: code.Layer, Type: code.Type, Code: code.Code}
 	c := Cause{Code: code}
 	if seg != nil && len(seg.Header) != 0 && code.Layer != LayerLLP {
@@ -48,7 +57,7 @@ func (q *QP) terminate(code Code, seg *ddp.Segment) {
 // that the peer already has. The Terminate describes the rest of the Read (RFC 5040
 // §4.8).
 func (q *QP) terminateRead(code Code, r *inRead, at uint32) {
-	t := &q.term
+	t := q.ending()
 	t.header = r.header
 	rest := wire.ReadRequestFields{
 		SinkSTag: r.sinkSTag, SinkTO: r.sinkTO + uint64(at), Size: r.size - at,
@@ -67,7 +76,7 @@ func (q *QP) terminateRead(code Code, r *inRead, at uint32) {
 
 // terminateAtomic is terminate for the Atomic Request r with the DDP header that was kept.
 func (q *QP) terminateAtomic(code Code, r *wire.AtomicRequestFields, header [wire.UntaggedLen]byte) {
-	t := &q.term
+	t := q.ending()
 	t.header = header
 	t.fields = wire.TerminateFields{
 		Layer: code.Layer, Type: code.Type, Code: code.Code,
@@ -87,7 +96,7 @@ func (q *QP) failSend(pos uint32, status work.Status) { q.fail(pos, status, ErrL
 // fail ends the connection because of err, which concerns the work request at pos.
 func (q *QP) fail(pos uint32, status work.Status, err error) {
 	q.sq.At(pos).Status = status
-	q.term.fields = wire.TerminateFields{Type: LocalCatastrophic.Type, Code: LocalCatastrophic.Code}
+	q.ending().fields = wire.TerminateFields{Type: LocalCatastrophic.Type, Code: LocalCatastrophic.Code}
 	q.ends(Cause{Code: LocalCatastrophic, Err: err})
 }
 
@@ -97,21 +106,21 @@ func (q *QP) tooNarrow() {
 	if q.out.what == aRequest {
 		q.sq.At(q.out.pos).Status = work.LocalQPOpErr
 	}
-	q.term.fields = wire.TerminateFields{Type: LocalCatastrophic.Type, Code: LocalCatastrophic.Code}
+	q.ending().fields = wire.TerminateFields{Type: LocalCatastrophic.Type, Code: LocalCatastrophic.Code}
 	q.ends(Cause{Code: LocalCatastrophic, Err: ErrNarrow})
 }
 
 // overflowed ends the connection because a completion was lost.
 func (q *QP) overflowed() {
 	if q.alive() {
-		q.term.fields = wire.TerminateFields{Type: LocalCatastrophic.Type, Code: LocalCatastrophic.Code}
+		q.ending().fields = wire.TerminateFields{Type: LocalCatastrophic.Type, Code: LocalCatastrophic.Code}
 		q.ends(Cause{Code: LocalCatastrophic, Err: ErrCQOverrun})
 	}
 }
 
 // torn ends the connection because a work queue's memory has impossible positions.
 func (q *QP) torn() {
-	q.term.fields = wire.TerminateFields{Type: LocalCatastrophic.Type, Code: LocalCatastrophic.Code}
+	q.ending().fields = wire.TerminateFields{Type: LocalCatastrophic.Type, Code: LocalCatastrophic.Code}
 	q.ends(Cause{Code: LocalCatastrophic, Err: ErrBrokenRing})
 }
 
@@ -125,7 +134,7 @@ func (q *QP) ends(c Cause) {
 		c.Err = ErrMemoryGone
 	}
 	q.cause = c
-	q.term.due = !q.weShut
+	q.ending().due = !q.weShut
 	q.stop()
 }
 
@@ -150,7 +159,8 @@ func (q *QP) terminated(t *wire.TerminateFields) {
 // stop sets the deadlines and flushes. Every move to the state Terminate ends with
 // stop.
 func (q *QP) stop() {
-	q.term.deadline, q.term.limit = q.now.Add(lingerTime), q.now.Add(lingerMost)
+	t := q.ending()
+	t.deadline, t.limit = q.now.Add(lingerTime), q.now.Add(lingerMost)
 	q.held.active = false
 	q.move(evTerminate)
 	q.flush()
@@ -191,7 +201,7 @@ func (q *QP) asked(o *outRead, r *wire.ReadRequestFields) bool {
 // sendTerminate sends the Terminate as the last message, and a FIN behind it.
 // sendTerminate resets the connection if the peer takes too long.
 func (q *QP) sendTerminate(s stream.Stream) {
-	t := &q.term
+	t := q.ending()
 	if !t.taken {
 		t.deadline = clock.Sooner(q.now.Add(lingerTime), t.limit)
 	}

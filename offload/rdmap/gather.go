@@ -61,7 +61,7 @@ func (q *QP) gather(n int) bool {
 			return true
 		}
 		if len(o.whole) == n { // n is then the whole payload
-			o.mem.found(&q.own, o.whole)
+			o.mem.found(&q.known().own, o.whole)
 			o.whole = nil
 			return true
 		}
@@ -83,13 +83,13 @@ func (q *QP) collect(p *pieces, pd tpt.PD, sgl []work.SGE, off uint32, n int, ri
 			continue
 		}
 		k := min(uint32(n), e.Length-off)
-		mem, f := q.own.Check(q.cfg.Table, tpt.Access{
+		mem, f := q.known().own.Check(q.cfg.Table, tpt.Access{
 			STag: e.LKey, PD: pd, QP: q.cfg.Number, Right: right, TO: e.Addr + uint64(off), Len: k,
 		})
 		if f != tpt.OK {
 			return f
 		}
-		p.found(&q.own, mem)
+		p.found(&q.known().own, mem)
 		off, n = 0, n-int(k)
 	}
 	return tpt.OK
@@ -105,6 +105,6 @@ func (q *QP) gatherResponse(at uint32, n int) bool {
 		q.terminateRead(readCode(f), r, at)
 		return false
 	}
-	q.out.mem.found(&q.peers, mem)
+	q.out.mem.found(&q.known().peers, mem)
 	return true
 }

@@ -73,11 +73,10 @@ type QP struct {
 	rx       *mpa.Deframer
 	tx       *mpa.Framer
 	seg      ddp.Segment // the segment that is being processed
-	own      tpt.Memo    // the last region that a list of this end named
-	peers    tpt.Memo    // the last region that the peer named
+	regions  *regions    // see known
 	out      outgoing
 	in       incoming
-	term     ending
+	term     *ending       // see ending
 	orq      fifo[outRead] // Reads and atomic operations of this end that wait for their Response
 	irq      fifo[inRead]  // the peer's Reads and atomic operations that wait for their Response
 	atomics  *atomics      // nil unless both ends speak RFC 7306
@@ -95,6 +94,21 @@ type QP struct {
 	nudge    nudge
 	now      clock.Instant
 	counts   counts
+}
+
+// regions remembers the last checks of regions.
+type regions struct {
+	own   tpt.Memo // the last region that a list of this end named
+	peers tpt.Memo // the last region that the peer named
+}
+
+// known returns q.regions. known makes it when it is first used, so that an idle QP
+// needs less memory.
+func (q *QP) known() *regions {
+	if q.regions == nil {
+		q.regions = new(regions)
+	}
+	return q.regions
 }
 
 // reached says which stages of a connection the QP has reached. Each becomes true once.
@@ -273,6 +287,9 @@ func (q *QP) Deadline() clock.Instant {
 		return q.now.Add(settleAgain)
 	case q.alive() && !q.weShut:
 		return clock.Sooner(q.nudge.at, q.out.delay.until)
+	}
+	if q.term == nil {
+		return clock.Never
 	}
 	return q.term.deadline
 }

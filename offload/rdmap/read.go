@@ -44,7 +44,7 @@ func (q *QP) recvReadRequest(s *ddp.Segment) Code {
 
 // source returns the memory that the peer reads.
 func (q *QP) source(stag tpt.STag, to uint64, n uint32) ([]byte, tpt.Fault) {
-	return q.peers.Check(q.cfg.Table, tpt.Access{
+	return q.known().peers.Check(q.cfg.Table, tpt.Access{
 		STag: stag, PD: q.cfg.PD, QP: q.cfg.Number, Right: tpt.RemoteRead, TO: to, Len: n,
 	})
 }
@@ -68,14 +68,14 @@ func (q *QP) recvReadResponse(s *ddp.Segment) Code {
 		return q.failRead(r, ddpCode(ddp.OutOfBounds))
 	}
 	if n > 0 {
-		mem, f := q.own.Check(q.cfg.Table, tpt.Access{
+		mem, f := q.known().own.Check(q.cfg.Table, tpt.Access{
 			STag: r.stag, PD: q.cfg.PD, QP: q.cfg.Number, Right: tpt.LocalWrite, TO: r.to, Len: n,
 		})
 		if f != tpt.OK {
 			q.sq.At(r.pos).Status = localStatus(f)
 			return ddpCode(ddp.LocalFault)
 		}
-		if !placeAll(&q.own, mem, s.Payload) {
+		if !placeAll(&q.known().own, mem, s.Payload) {
 			q.vanished(r.stag)
 			q.sq.At(r.pos).Status = work.LocalProtErr
 			return ddpCode(ddp.LocalFault)

@@ -71,7 +71,7 @@ func (q *QP) beginAtomicResponse(r *inRead) bool {
 // word returns the word that r names. The checks of the table come first, in their usual
 // order. The offset and the address must both be multiples of 8 (RFC 7306 §8.2).
 func (q *QP) word(r *wire.AtomicRequestFields) (*atomic.Uint64, Code) {
-	mem, f := q.peers.Check(q.cfg.Table, tpt.Access{
+	mem, f := q.known().peers.Check(q.cfg.Table, tpt.Access{
 		STag: r.STag, PD: q.cfg.PD, QP: q.cfg.Number, Right: tpt.RemoteAtomic, TO: r.TO, Len: wire.AtomicLen,
 	})
 	if f != tpt.OK {
@@ -91,7 +91,7 @@ func (q *QP) execute(p *pendingAtomic) Code {
 		return code
 	}
 	how := complete
-	if q.peers.External() {
+	if q.known().peers.External() {
 		p.old, how = modifyGuarded(w, &p.request)
 	} else {
 		p.old = modify(w, &p.request)
