@@ -20,6 +20,8 @@ type MR struct {
 	part  *heap.Part // part of a region heap that contains the octets; nil: none
 	stag  STag
 
+	lease *lease // STag and memory of a region of ReserveMR, instead of first, size, part and stag; nil for other regions
+
 	closed atomic.Bool
 }
 
@@ -110,13 +112,20 @@ func (pd *PD) registerPart(mem []byte, p *heap.Part, access Access, o []MROption
 	return nil, err
 }
 
-func (pd *PD) register(mem []byte, access Access, o []MROptions) (*MR, error) {
-	var opts MROptions
+func optionsOf(o []MROptions) (opts MROptions, err error) {
 	if len(o) > 1 {
-		return nil, errors.New("options are given twice: give them once")
+		return opts, errors.New("options are given twice: give them once")
 	}
 	if len(o) == 1 {
 		opts = o[0]
+	}
+	return opts, nil
+}
+
+func (pd *PD) register(mem []byte, access Access, o []MROptions) (*MR, error) {
+	opts, err := optionsOf(o)
+	if err != nil {
+		return nil, err
 	}
 	rights, err := rightsOf(access)
 	if err != nil {
@@ -170,24 +179,24 @@ func rightsOf(access Access) (tpt.Rights, error) {
 }
 
 // LKey returns the STag that names the region in work requests.
-func (m *MR) LKey() STag { return m.stag }
+func (m *MR) LKey() STag { stag, _ := m.now(); return stag }
 
 // RKey returns the STag that names the region to the peer. RKey returns the same STag as
 // LKey. iWARP needs one number for both, because an RDMA Read carries the LKey of its
 // sink on the wire, and the Read Response names the sink by that LKey. The access flags
 // say what a peer may do with the region.
-func (m *MR) RKey() STag { return m.stag }
+func (m *MR) RKey() STag { return m.LKey() }
 
 // Addr returns the tagged offset of the first octet.
 func (m *MR) Addr() uint64 { return m.start }
 
 // Len returns the region's length in octets.
-func (m *MR) Len() int { return m.size }
+func (m *MR) Len() int { return len(m.Bytes()) }
 
 // Bytes returns the memory of the region. Memory of AllocMR is valid until the Close of
 // the region and of all regions that RegMR made of the same memory, even if the adapter
 // was closed before. The program must not access the memory after that.
-func (m *MR) Bytes() []byte { return octetsAt(m.first, m.size) }
+func (m *MR) Bytes() []byte { _, mem := m.now(); return mem }
 
 // Uint64 returns the word of 8 octets from octet off on, for operations of sync/atomic.
 // Atomic operations of peers on the same word are atomic with respect to them. Uint64
@@ -197,7 +206,7 @@ func (m *MR) Uint64(off int) *atomic.Uint64 {
 	octets := m.Bytes()[off : off+8]
 	w := wordAt(&octets[0])
 	if w == nil || (m.start+uint64(off))%8 != 0 {
-		panic(fmt.Sprintf("rdma: a word at octet %d of region %v: its offset and its address must be multiples of 8", off, m.stag))
+		panic(fmt.Sprintf("rdma: a word at octet %d of region %v: its offset and its address must be multiples of 8", off, m.LKey()))
 	}
 	return w
 }
@@ -209,8 +218,9 @@ func (m *MR) SGE(off, n int) SGE {
 	if n > 0 && uint64(n) > maxMessage {
 		panic(fmt.Sprintf("rdma: an element of %d octets: it has at most %d", n, maxMessage))
 	}
-	_ = m.Bytes()[off : off+n]
-	return SGE{Addr: m.start + uint64(off), Length: uint32(n), LKey: m.stag}
+	stag, mem := m.now()
+	_ = mem[off : off+n]
+	return SGE{Addr: m.start + uint64(off), Length: uint32(n), LKey: stag}
 }
 
 // Invalidate makes the STag invalid, as a peer's Send with Invalidate does. When
@@ -223,9 +233,9 @@ func (m *MR) Invalidate() error {
 	}
 	defer done()
 	if m.closed.Load() {
-		return fmt.Errorf("invalidate region %v: it is %w", m.stag, ErrClosed)
+		return fmt.Errorf("invalidate region %v: it is %w", m.LKey(), ErrClosed)
 	}
-	if err := m.pd.adapter.table.Invalidate(m.stag, m.pd.domain); err != nil {
+	if err := m.pd.adapter.table.Invalidate(m.LKey(), m.pd.domain); err != nil {
 		return fmt.Errorf("invalidate region: %w", m.inUse(err))
 	}
 	return nil
@@ -237,7 +247,7 @@ func (m *MR) inUse(err error) error {
 	if !errors.Is(err, tpt.ErrBound) {
 		return err
 	}
-	info, _ := m.pd.adapter.table.Entry(m.stag.Index())
+	info, _ := m.pd.adapter.table.Entry(m.LKey().Index())
 	return fmt.Errorf("%w by %d memory windows: unbind or close them first", ErrInUse, info.Windows)
 }
 
@@ -253,7 +263,7 @@ func (m *MR) Rereg(access Access) error {
 		err = m.rereg(access)
 	}
 	if err != nil {
-		return fmt.Errorf("register region %v again: %w", m.stag, m.inUse(err))
+		return fmt.Errorf("register region %v again: %w", m.LKey(), m.inUse(err))
 	}
 	return nil
 }
@@ -273,7 +283,7 @@ func (m *MR) rereg(access Access) error {
 			return err
 		}
 	}
-	return m.pd.adapter.table.Reregister(m.stag, m.pd.domain, rights)
+	return m.pd.adapter.table.Reregister(m.LKey(), m.pd.domain, rights)
 }
 
 // Close deregisters the region. Close waits for the engines. When Close returns, peers
@@ -290,10 +300,10 @@ func (m *MR) Close() error {
 		return m.release() // the adapter's Close has freed everything except the memory
 	}
 	defer done()
-	info, _ := m.pd.adapter.table.Entry(m.stag.Index())
-	if err := m.pd.adapter.table.Deregister(m.stag, m.pd.domain); err != nil {
+	info, _ := m.pd.adapter.table.Entry(m.LKey().Index())
+	if err := m.pd.adapter.table.Deregister(m.LKey(), m.pd.domain); err != nil {
 		m.closed.Store(!errors.Is(err, tpt.ErrBound)) // the caller can try again when the windows are gone
-		return fmt.Errorf("close region %v: %w", m.stag, m.inUse(err))
+		return fmt.Errorf("close region %v: %w", m.LKey(), m.inUse(err))
 	}
 	m.pd.unbind(info.QP)
 	m.pd.leave(&m.pd.mrs)
@@ -303,6 +313,9 @@ func (m *MR) Close() error {
 // release releases the memory if it is part of a region heap. The heap frees the part
 // when no other region uses it.
 func (m *MR) release() error {
+	if m.lease != nil {
+		return m.lease.release()
+	}
 	if m.part == nil {
 		return nil
 	}

@@ -29,6 +29,10 @@ type QPConfig struct {
 	// libibverbs). Each request then takes a place in SendCQ.
 	SQSigAll bool
 
+	// RegMR says that the send queue takes registrations (WRRegMR). Without RegMR a post of
+	// a registration is refused (ErrBadWR).
+	RegMR bool
+
 	// Reactive says what happens when the table refuses a request of the send queue for a
 	// region or a window (TableErr). If Reactive is false, the connection ends with a
 	// Terminate, and all requests are flushed. If Reactive is true, the send queue is drained

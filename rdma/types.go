@@ -93,13 +93,26 @@ const (
 	// does, but in the order of the send queue and without a wait. Later requests of the
 	// queue, and peers, cannot use the STag. When the request has completed, nothing changes
 	// the memory any more. The request needs Fence if an earlier Read still places octets
-	// there. If there is no such STag, the STag is of another PD or QP, or windows are bound to it, the
-	// request fails with TableErr and the connection ends.
+	// there. If there is no such STag, the STag is of another PD or QP, or windows are bound
+	// to it, the request fails with TableErr. QPConfig.Reactive says what happens then.
 	WRLocalInvalidate = work.WRLocalInvalidate
 
 	// WRBindMW binds the memory window of RKey to the octets of the one element in SGL,
 	// with the remote rights in Access. Without octets it unbinds the window. See MW.
 	WRBindMW = work.WRBindMW
+
+	// WRRegMR registers the memory of MR.Map with the rights in Access (IB_WR_REG_MR of
+	// Linux). The one element in SGL has the STag that MR.Map returned, the tagged offset of
+	// the first octet, and the length, at most that of the mapped memory: MR.SGE(0, n).
+	// The region is valid for the requests behind this one, and for peers as soon as
+	// one of these requests tells them the STag. The QP needs QPConfig.RegMR.
+	//
+	// The request fails with TableErr, and changes nothing, if there is no region of that
+	// STag or MR.Map has been called since; if the region is of another PD or QP; if it is
+	// registered already; if peers could change memory without LocalWrite; if fewer octets
+	// are mapped, or none since the last registration. QPConfig.Reactive says what happens
+	// to the queue then.
+	WRRegMR = work.WRRegMR
 
 	// WRDelay makes the later requests of the queue wait for the time SendWR.Delay, 0 to
 	// 24 h. The time begins when the earlier requests have left. With Fence, it begins
@@ -215,6 +228,7 @@ const (
 	WCFetchAdd        = work.WCFetchAdd        // a Fetch and Add
 	WCBindMW          = work.WCBindMW          // a bind or an unbind of a memory window
 	WCLocalInvalidate = work.WCLocalInvalidate // a Local Invalidate
+	WCRegMR           = work.WCRegMR           // a registration
 	WCDelay           = work.WCDelay           // a Delay
 	WCRecv            = work.WCRecv            // a receive, or any receive that failed
 	WCRecvImm         = work.WCRecvImm         // a receive that the peer's Immediate Data has taken

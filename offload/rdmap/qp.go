@@ -13,7 +13,7 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// Config is the configuration of a QP. Only MaxInline, SignalAll, Reactive,
+// Config is the configuration of a QP. Only MaxInline, SignalAll, Reactive, Registers,
 // SendRing and RecvRing may be zero.
 type Config struct {
 	Number uint32 // number of the QP, for completions and for bound windows
@@ -30,6 +30,9 @@ type Config struct {
 	// Reactive says what happens when the table refuses a request for a region or window:
 	// the send queue is drained until Resume. If Reactive is false, the connection ends.
 	Reactive bool
+
+	// Registers says that the send queue takes registrations (work.WRRegMR).
+	Registers bool
 
 	// SendRing and RecvRing are memory for the queues, laid out for the depths and
 	// limits above. A queue without a ring allocates its own memory.
@@ -237,6 +240,10 @@ func (q *QP) Depths() (ord, ird int) { return int(q.agree.ORD), int(q.agree.IRD)
 // requests and hold the queue's post lock. The caller must ring the stream's doorbell
 // afterwards.
 func (q *QP) PostSend(wrs ...work.SendWR) int { return q.sq.Post(wrs) }
+
+// SendRoom returns for how many work requests the send queue has room. The caller must
+// hold the queue's post lock.
+func (q *QP) SendRoom() int { return q.sq.Room() }
 
 // CheckSend returns an error if a work request is malformed. The request's access to
 // its memory is checked later, when the request starts.

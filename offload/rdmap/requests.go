@@ -20,6 +20,7 @@ type sqOp struct {
 	right     tpt.Rights     // rights that the elements' regions must have
 	answered  bool           // the request completes only when the peer has answered
 	access    work.Access    // flags that Access may have
+	registers bool           // the QP must take registrations
 	extension bool           // the peer must speak RFC 7306
 	tail      bool           // the message opcode follows when the Write of begin has been sent
 	exact     string         // not empty: the list must have exactly length octets; the text says so
@@ -51,6 +52,10 @@ const tableFlags = work.Fence | work.Signaled
 // windowAccess are the flags that a window may have.
 const windowAccess = work.RemoteRead | work.RemoteWrite | work.RemoteAtomic | work.RemoteInvalidate | work.ZeroBased
 
+// regionAccess are the flags that a region may have. The offsets of a region say where
+// it begins, so that ZeroBased has no effect.
+const regionAccess = windowAccess | work.LocalWrite | work.MWBind
+
 // sqOps is indexed by operation.
 var sqOps = [...]sqOp{
 	work.WRWrite: {
@@ -80,6 +85,7 @@ var sqOps = [...]sqOp{
 	work.WRCompareSwap:       atomicOp(compareSwap),
 	work.WRMaskedCompareSwap: atomicOp(maskedCompareSwap),
 	work.WRSwap:              atomicOp(swap),
+	work.WRRegMR:             {flags: tableFlags, elements: 1, access: regionAccess, registers: true, table: (*QP).register},
 	work.WRDelay:             {flags: tableFlags, wait: (*QP).beginDelay},
 }
 
@@ -126,6 +132,8 @@ func (c *Config) checkSend(wr *work.SendWR) error {
 		return fmt.Errorf("%d octets: a message has at most %d", work.Length(wr.SGL), MaxMessage)
 	case !row.known():
 		return fmt.Errorf("%v is no operation of a send queue", wr.Op)
+	case row.registers && !c.Registers:
+		return fmt.Errorf("a %v: this QP takes none (RegMR)", wr.Op)
 	case !row.sends() && (n > row.elements || len(wr.Inline) != 0):
 		return fmt.Errorf("a %v sends no octets: leave Inline out, and give at most %d elements", wr.Op, row.elements)
 	case row.wait != nil && (wr.Delay < 0 || wr.Delay > MaxDelay):
@@ -168,6 +176,8 @@ func (c *Config) sound(row *sqOp, w *work.SendWQE) bool {
 	case !row.known() || w.Flags&^row.flags != 0 || w.Excess:
 		return false
 	case row.wait != nil && w.Remote > uint64(MaxDelay):
+		return false
+	case row.registers && !c.Registers:
 		return false
 	case !row.sends():
 		return !w.Inline && int(w.SGEs) <= row.elements

@@ -66,6 +66,19 @@ func (q *QP) bindWindow(w *work.SendWQE) (tpt.Ticket, tpt.Fault) {
 	return q.cfg.Table.Bind(&b)
 }
 
+// register makes the mapped memory of a reserved entry a region.
+func (q *QP) register(w *work.SendWQE) (tpt.Ticket, tpt.Fault) {
+	r := tpt.Registration{PD: q.cfg.PD, QP: q.cfg.Number}
+	for _, e := range w.SGL {
+		r.STag, r.Start, r.Len = e.LKey, e.Addr, uint64(e.Length)
+	}
+	var known bool
+	if r.Rights, known = work.RightsOf(w.Access); !known {
+		return 0, tpt.NoRight
+	}
+	return 0, q.cfg.Table.StartRegister(&r)
+}
+
 // refusedBy are the errors for the table's faults, made in advance because a step may not
 // allocate.
 var refusedBy = func() (errs [tpt.Faults]error) {

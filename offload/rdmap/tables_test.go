@@ -83,7 +83,7 @@ func TestEveryRequestHasAPlace(t *testing.T) {
 // A request that the check refuses is refused as well if it is posted unchecked, and a
 // request that passes the check is not.
 func TestChecksAgree(t *testing.T) {
-	c := &Config{MaxSGE: 3, MaxInline: 8}
+	c := &Config{Registers: true, MaxSGE: 3, MaxInline: 8}
 	ops := []work.WROp{work.WRSwap}
 	for o := range work.WROp(14) {
 		ops = append(ops, o)

@@ -56,9 +56,10 @@ import (
 //	| element | compare/add u64 | swap u64 | compare/add mask u64 | swap mask u64 |
 //
 // Operations without masks have no masks in the slot. For the operation Delay, remote addr
-// is the time to wait in nanoseconds. A Bind (operation 8) has its access in the place of
-// length. Other operations with a list ignore length. The length of a slot is in the
-// ring's header. The numbers of op and flags are those of WROp and SendFlags.
+// is the time to wait in nanoseconds. A Bind and a registration (operations 8 and 32) have
+// their access in the place of length. Other operations with a list ignore length. The
+// length of a slot is in the ring's header. The numbers of op and flags are those of WROp
+// and SendFlags.
 // The transport reads inline data in the slot until the request has completed.
 //
 // A completion ring:

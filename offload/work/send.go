@@ -19,7 +19,7 @@ type SendWQE struct {
 	Remote     uint64 // remote address; of a Delay, the time in nanoseconds
 	RKey       tpt.STag
 	Invalidate tpt.STag
-	Access     Access // of a Bind
+	Access     Access // of a Bind or a registration
 	SGL        []SGE
 }
 
@@ -114,6 +114,9 @@ func (q *SendQueue) Posted() bool {
 
 // Position returns the position of the next request to start.
 func (q *SendQueue) Position() uint32 { return q.next }
+
+// Room returns how many requests can be posted. The caller must be the poster.
+func (q *SendQueue) Room() int { return q.Places.room(q.tail.Load(), uint32(q.ring.depth)) }
 
 // Tail returns the position of the next post. The caller must be the poster.
 func (q *SendQueue) Tail() uint32 { return q.tail.Load() }

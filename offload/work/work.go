@@ -33,6 +33,7 @@ const (
 	WRSendInvalidate    WROp = 9
 	WRMaskedCompareSwap WROp = 12
 	WRMaskedFetchAdd    WROp = 13
+	WRRegMR             WROp = 0x20 // IB_WR_REG_MR of Linux; libibverbs has no such operation
 	WRDelay             WROp = 0x21 // libibverbs has no such operation
 	WRSwap              WROp = 0x22
 )
@@ -55,6 +56,7 @@ var sendOps = [...]struct {
 	WRSendInvalidate:    {"Send with Invalidate", WCSend, 0},
 	WRMaskedCompareSwap: {"Masked Compare and Swap", WCCompareSwap, 4},
 	WRMaskedFetchAdd:    {"Masked Fetch and Add", WCFetchAdd, 4},
+	WRRegMR:             {"Register Memory Region", WCRegMR, 0},
 	WRDelay:             {"Delay", WCDelay, 0},
 	WRSwap:              {"Swap", WCCompareSwap, 2},
 }
@@ -127,7 +129,9 @@ type SendWR struct {
 	CompareAddMask, SwapMask uint64
 
 	// Access is for a Bind: the rights of the window. SGL then has the octets of the region
-	// that the window shall permit, and RKey the next STag of the window.
+	// that the window shall permit, and RKey the next STag of the window. Access is also for
+	// a registration: the rights of the region. SGL then has one element: the region's STag,
+	// the tagged offset of its first octet, and its length.
 	Access Access
 
 	Delay time.Duration // time for which later requests of the queue wait, for a Delay
@@ -193,6 +197,7 @@ const (
 	WCFetchAdd        WCOp = 4 // a Fetch and Add, masked or not
 	WCBindMW          WCOp = 5
 	WCLocalInvalidate WCOp = 6
+	WCRegMR           WCOp = 10   // IB_WC_REG_MR of Linux
 	WCDelay           WCOp = 0x21 // libibverbs has no such operation
 	WCRecv            WCOp = 128
 	WCRecvImm         WCOp = 129 // the peer's Immediate Data has taken the receive
@@ -207,6 +212,7 @@ var completionNames = map[WCOp]string{
 	WCFetchAdd:        "Fetch and Add",
 	WCBindMW:          "Bind Memory Window",
 	WCLocalInvalidate: "Local Invalidate",
+	WCRegMR:           "Register Memory Region",
 	WCDelay:           "Delay",
 	WCRecv:            "Receive",
 	WCRecvImm:         "Receive of Immediate Data",
