@@ -199,6 +199,9 @@ type Options struct {
 // EntryLen is the size of an entry of MapTable (struct stag_entry), in octets.
 const EntryLen = 64
 
+// PageLen is the size of an entry of MapPages, in octets.
+const PageLen = 8
+
 // Config is struct stag_config, the one entry of MapConfig. It describes the
 // layouts of the other maps.
 type Config struct {

@@ -160,7 +160,8 @@ enum stag_entry_access {
 enum stag_entry_translation {
 	STAG_TRANSLATION_DIRECT = 0, /* base is a space and an offset */
 	STAG_TRANSLATION_FIRST = 1,  /* base is an index of `att`: pages */
-	STAG_TRANSLATION_SECOND = 2, /* base is an index of `att`: indexes of pages */
+	STAG_TRANSLATION_SECOND = 2, /* base is an index of `att`: indexes of lists of 512 pages */
+	STAG_TRANSLATION_EXTERNAL = 2, /* 1 bit; pages are in external memory */
 	STAG_TRANSLATION_PAGE = 8,   /* 8 bits; page size, binary logarithm */
 	STAG_TRANSLATION_OWNER = 16, /* 16 bits; number of the process that registered the entry */
 };
@@ -180,7 +181,7 @@ struct stag_entry {
 	__u64 state;       /* enum stag_entry_state */
 	__u64 start;       /* tagged offset of the first octet */
 	__u64 length;      /* octets */
-	__u64 base;        /* enum stag_space, or an index of `att` */
+	__u64 base;        /* enum stag_space; or an index of `att`, and above bit 32 the number of the first octet's page */
 	__u32 pd;          /* protection domain, not 0 */
 	__u32 qp;          /* the only queue pair that may use the entry, of any kind; 0: all queue pairs of pd */
 	__u32 parent;      /* index of a window's region; 0: none */

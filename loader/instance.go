@@ -282,18 +282,19 @@ func made(f bpf.Flow) bool {
 
 // readTable finds the pinned table. It returns nil if there is none.
 func readTable(p *pinDir) (*PinnedTable, error) {
-	m, err := ebpf.LoadPinnedMap(p.table(), &ebpf.LoadPinOptions{ReadOnly: true})
+	path := p.inInstance(bpf.MapTable)
+	m, err := ebpf.LoadPinnedMap(path, &ebpf.LoadPinOptions{ReadOnly: true})
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", p.table(), err)
+		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
 	defer m.Close()
-	if err := p.suits(m); err != nil {
+	if err := p.suits(bpf.MapTable, m); err != nil {
 		return nil, err
 	}
-	t := &PinnedTable{Entries: m.MaxEntries(), path: p.table()}
+	t := &PinnedTable{Entries: m.MaxEntries(), path: path}
 	if claim, err := tableClaim(m); err == nil {
 		t.Owner, t.InUse = claimant(claim)
 	}
@@ -309,13 +310,12 @@ func (t *PinnedTable) Read(f func(memory []byte) error) error {
 		return fmt.Errorf("open %s: %w", t.path, err)
 	}
 	defer m.Close()
-	if err := (&pinDir{instance: filepath.Dir(t.path)}).suits(m); err != nil {
+	if err := (&pinDir{instance: filepath.Dir(t.path)}).suits(bpf.MapTable, m); err != nil {
 		return err
 	}
-	size := int(m.MaxEntries()) * bpf.EntryLen
-	memory, err := unix.Mmap(m.FD(), 0, size, unix.PROT_READ, unix.MAP_SHARED)
+	memory, err := mapArray(m, unix.PROT_READ)
 	if err != nil {
-		return fmt.Errorf("map the table of %d octets: %w", size, err)
+		return err
 	}
 	return errors.Join(f(memory), unix.Munmap(memory))
 }

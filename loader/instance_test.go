@@ -149,7 +149,7 @@ func TestInstanceTable(t *testing.T) {
 	need.Root(t)
 	need.XDP(t)
 	unloadAfter(t)
-	table, err := loader.NewTable(64, instance)
+	table, err := loader.NewTable(64, 512, instance)
 	if err != nil {
 		t.Fatal(err)
 	}

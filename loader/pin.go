@@ -20,6 +20,7 @@ import (
 //
 //	<instance>/config                           the layouts of the maps
 //	<instance>/tpt                              the adapter's table
+//	<instance>/att                              its page lists
 //	<instance>/flows                            the flows of all interfaces
 //	<instance>/lanes                            the sockets of all interfaces
 //	<instance>/<netns cookie>-<ifindex>/xsks    the sockets of the interface
@@ -61,7 +62,6 @@ func pinsOf(instance string, l Link) *pinDir {
 }
 
 func (p *pinDir) config() string        { return filepath.Join(p.instance, bpf.MapConfig) }
-func (p *pinDir) table() string         { return filepath.Join(p.instance, bpf.MapTable) }
 func (p *pinDir) link() string          { return filepath.Join(p.port, "link") }
 func (p *pinDir) of(name string) string { return filepath.Join(p.port, name) }
 

@@ -20,7 +20,7 @@ import (
 func mustTable(t *testing.T, entries uint32, pin string) *loader.Table {
 	t.Helper()
 	need.Root(t)
-	table, err := loader.NewTable(entries, pin)
+	table, err := loader.NewTable(entries, 512, pin)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,8 +33,8 @@ func TestTableIsTheMap(t *testing.T) {
 	for _, entries := range []uint32{64, 1 << 16} {
 		table := mustTable(t, entries, "")
 		mem := table.Memory()
-		if table.Entries() != entries || len(mem) != int(entries)*bpf.EntryLen {
-			t.Fatalf("%d entries in %d octets, want %d", table.Entries(), len(mem), entries)
+		if table.Entries() != entries || len(mem) != int(entries)*bpf.EntryLen || len(table.PageMemory()) != 512*bpf.PageLen {
+			t.Fatalf("%d entries in %d octets, pages in %d; want %d and 512", table.Entries(), len(mem), len(table.PageMemory()), entries)
 		}
 		last := entries - 1
 		mem[last*bpf.EntryLen+7] = 0xa5
@@ -63,9 +63,15 @@ func TestTableIsTheMap(t *testing.T) {
 func TestTableSizes(t *testing.T) {
 	need.Root(t)
 	for _, entries := range []uint32{0, 1, 32, 65, 100, 1<<24 + 1, 1 << 25} {
-		if table, err := loader.NewTable(entries, ""); err == nil {
+		if table, err := loader.NewTable(entries, 512, ""); err == nil {
 			table.Close()
 			t.Errorf("a table of %d entries was made", entries)
+		}
+	}
+	for _, pages := range []uint32{0, 511, 1<<28 + 1} {
+		table, err := loader.NewTable(64, pages, "")
+		if rig.Says(t, err, nil, "512 to 268435456"); err == nil {
+			table.Close()
 		}
 	}
 }
@@ -73,12 +79,12 @@ func TestTableSizes(t *testing.T) {
 func TestPinnedTable(t *testing.T) {
 	need.Root(t)
 	t.Cleanup(func() { os.RemoveAll(instance) })
-	_, err := loader.NewTable(0, instance)
+	_, err := loader.NewTable(0, 512, instance)
 	rig.Says(t, err, loader.ErrNotPinned, instance)
 
 	table := mustTable(t, 128, instance)
 	table.Memory()[64] = 7
-	_, err = loader.NewTable(128, instance)
+	_, err = loader.NewTable(128, 512, instance)
 	rig.Says(t, err, loader.ErrTableBusy, fmt.Sprintf("pid %d", os.Getpid()))
 	if err := table.Close(); err != nil {
 		t.Fatal(err)
@@ -94,7 +100,7 @@ func TestPinnedTable(t *testing.T) {
 	if larger.Entries() != 256 || larger.Memory()[64] != 0 {
 		t.Errorf("%d entries, octet 64 is %d", larger.Entries(), larger.Memory()[64])
 	}
-	_, err = loader.NewTable(128, instance)
+	_, err = loader.NewTable(128, 512, instance)
 	rig.Says(t, err, loader.ErrTableBusy, fmt.Sprintf("pid %d", os.Getpid()))
 	rig.Says(t, unload(), loader.ErrQueueBusy, fmt.Sprintf("pid %d", os.Getpid()))
 	larger.Close()
@@ -103,6 +109,35 @@ func TestPinnedTable(t *testing.T) {
 	}
 	if _, err := os.Stat(instance); !os.IsNotExist(err) {
 		t.Errorf("unloaded, and still there: %v", err)
+	}
+}
+
+// TestPinnedPages checks that the page lists of an instance stay, and that an array of
+// another size is replaced.
+func TestPinnedPages(t *testing.T) {
+	t.Cleanup(func() { os.RemoveAll(instance) })
+	table := mustTable(t, 128, instance)
+	table.PageMemory()[8] = 7
+	table.Close()
+	for _, c := range []struct {
+		entries, pages uint32
+		octets         int
+		want           byte
+	}{{128, 512, 4096, 7}, {0, 1024, 4096, 7}, {128, 1000, 8000, 0}, {256, 1000, 8000, 0}} {
+		again, err := loader.NewTable(c.entries, c.pages, instance)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if mem := again.PageMemory(); len(mem) != c.octets || mem[8] != c.want {
+			t.Errorf("%+v: %d octets, and octet 8 is %d", c, len(mem), mem[8])
+		}
+		again.Close()
+	}
+	if err := os.Remove(instance + "/att"); err != nil {
+		t.Fatal(err)
+	}
+	if mem := mustTable(t, 0, instance).PageMemory(); len(mem) != 4096 {
+		t.Errorf("an instance that has lost its page lists: %d octets", len(mem))
 	}
 }
 
@@ -121,7 +156,7 @@ func TestPinnedTableOfAnotherLayout(t *testing.T) {
 	if err := m.Put(uint32(0), other); err != nil {
 		t.Fatal(err)
 	}
-	_, err = loader.NewTable(64, instance)
+	_, err = loader.NewTable(64, 512, instance)
 	rig.Says(t, err, loader.ErrLayout, "version 77", fmt.Sprintf("version %d", bpf.Version))
 }
 
@@ -129,29 +164,35 @@ func TestPinnedTableOfAnotherLayout(t *testing.T) {
 // the table's name.
 func TestPinnedTableIsATable(t *testing.T) {
 	need.Root(t)
-	for name, spec := range map[string]ebpf.MapSpec{
-		"not to be mapped": {Type: ebpf.Array, ValueSize: bpf.EntryLen, MaxEntries: 64},
-		"small values":     {Type: ebpf.Array, ValueSize: 32, MaxEntries: 64, Flags: unix.BPF_F_MMAPABLE},
-		"odd length":       {Type: ebpf.Array, ValueSize: bpf.EntryLen, MaxEntries: 65, Flags: unix.BPF_F_MMAPABLE},
-		"hash":             {Type: ebpf.Hash, ValueSize: bpf.EntryLen, MaxEntries: 64},
+	for name, c := range map[string]struct {
+		of   string
+		spec ebpf.MapSpec
+	}{
+		"not to be mapped":        {"tpt", ebpf.MapSpec{Type: ebpf.Array, ValueSize: bpf.EntryLen, MaxEntries: 64}},
+		"small values":            {"tpt", ebpf.MapSpec{Type: ebpf.Array, ValueSize: 32, MaxEntries: 64, Flags: unix.BPF_F_MMAPABLE}},
+		"odd length":              {"tpt", ebpf.MapSpec{Type: ebpf.Array, ValueSize: bpf.EntryLen, MaxEntries: 65, Flags: unix.BPF_F_MMAPABLE}},
+		"hash":                    {"tpt", ebpf.MapSpec{Type: ebpf.Hash, ValueSize: bpf.EntryLen, MaxEntries: 64}},
+		"pages not to be mapped":  {"att", ebpf.MapSpec{Type: ebpf.Array, ValueSize: bpf.PageLen, MaxEntries: 512}},
+		"entries of another size": {"att", ebpf.MapSpec{Type: ebpf.Array, ValueSize: 16, MaxEntries: 512, Flags: unix.BPF_F_MMAPABLE}},
+		"few pages":               {"att", ebpf.MapSpec{Type: ebpf.Array, ValueSize: bpf.PageLen, MaxEntries: 511, Flags: unix.BPF_F_MMAPABLE}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Cleanup(func() { os.RemoveAll(instance) })
 			mustTable(t, 64, instance).Close()
-			if err := os.Remove(instance + "/tpt"); err != nil {
+			if err := os.Remove(instance + "/" + c.of); err != nil {
 				t.Fatal(err)
 			}
-			spec.KeySize = 4
-			m, err := ebpf.NewMap(&spec)
+			c.spec.KeySize = 4
+			m, err := ebpf.NewMap(&c.spec)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer m.Close()
-			if err := m.Pin(instance + "/tpt"); err != nil {
+			if err := m.Pin(instance + "/" + c.of); err != nil {
 				t.Fatal(err)
 			}
-			_, err = loader.NewTable(0, instance)
-			rig.Says(t, err, loader.ErrLayout, instance+"/tpt")
+			_, err = loader.NewTable(0, 512, instance)
+			rig.Says(t, err, loader.ErrLayout, instance+"/"+c.of)
 		})
 	}
 }
@@ -159,7 +200,7 @@ func TestPinnedTableIsATable(t *testing.T) {
 // TestTableNotInABPFFS checks the error for a directory outside a BPF file system.
 func TestTableNotInABPFFS(t *testing.T) {
 	need.Root(t)
-	_, err := loader.NewTable(64, t.TempDir()+"/x")
+	_, err := loader.NewTable(64, 512, t.TempDir()+"/x")
 	rig.Says(t, err, loader.ErrNoBPFFS)
 }
 

@@ -1,7 +1,9 @@
 package rdma
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/stag-rdma/stag/offload/heap"
 	"github.com/stag-rdma/stag/tpt"
@@ -64,16 +66,43 @@ func overlap(t *tpt.Table, x, y SGE) bool {
 	if x.LKey == y.LKey {
 		return meet(x.Addr, y.Addr, x.Length, y.Length)
 	}
-	atX, okX := placeOf(t, x)
-	atY, okY := placeOf(t, y)
-	return okX && okY && meet(atX, atY, x.Length, y.Length)
+	var bufX, bufY [4]span
+	atX, atY := octetsOf(t, x, bufX[:0]), octetsOf(t, y, bufY[:0])
+	if len(atX) > 1 || len(atY) > 1 {
+		slices.SortFunc(atX, func(a, b span) int { return cmp.Compare(a.at, b.at) })
+		slices.SortFunc(atY, func(a, b span) int { return cmp.Compare(a.at, b.at) })
+	}
+	for len(atX) != 0 && len(atY) != 0 {
+		a, b := atX[0], atY[0]
+		switch {
+		case meet(a.at, b.at, a.n, b.n):
+			return true
+		case a.at < b.at:
+			atX = atX[1:]
+		default:
+			atY = atY[1:]
+		}
+	}
+	return false
 }
 
-// placeOf returns the address of the first octet of e, as a number to compare with
-// others. ok is false if e lies in no region.
-func placeOf(t *tpt.Table, e SGE) (at uint64, ok bool) {
-	mem, start, ok := t.Memory(e.LKey)
-	return uint64(heap.Address(mem)) + (e.Addr - start), ok
+// span is n octets of memory. at is the address of the first octet, as a number to
+// compare with others.
+type span struct {
+	at uint64
+	n  uint32
+}
+
+// octetsOf appends the memory of e to list. It returns nil if e lies in no region. The
+// memory is more than one span if the region is a page list.
+func octetsOf(t *tpt.Table, e SGE, list []span) []span {
+	found := t.Memory(e.LKey, e.Addr, e.Length, func(mem []byte) {
+		list = append(list, span{uint64(heap.Address(mem)), uint32(len(mem))})
+	})
+	if !found {
+		return nil
+	}
+	return list
 }
 
 // meet reports whether the n octets from a on and the m octets from b on overlap. meet

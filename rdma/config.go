@@ -34,6 +34,11 @@ type Config struct {
 	// MaxRegionsPerPD is how many regions one protection domain can have. With a limit,
 	// a PD that serves one peer cannot take all entries of the table. 0 means no limit.
 	MaxRegionsPerPD int
+	// MaxPages is how many pages the page lists of RegMRPages can have together, 512 to
+	// 268435456. Each 512 pages of a long list take one more. Shared regions count once.
+	// The pages take 8 octets each, at once. 0 means as many pages as the table has
+	// entries, and at least 1024.
+	MaxPages int
 
 	// Progress says which goroutines do the adapter's work. ProgressAuto means
 	// ProgressInline, unless Spin is set and there are more cores than engines.
@@ -90,7 +95,7 @@ type Config struct {
 func (c *Config) device() adapter.Config {
 	return adapter.Config{
 		Ports: c.Ports, KernelPort: c.KernelPort,
-		RegionHeap: c.RegionHeap, MaxRegions: c.MaxRegions, MaxRegionsPerPD: c.MaxRegionsPerPD,
+		RegionHeap: c.RegionHeap, MaxRegions: c.MaxRegions, MaxRegionsPerPD: c.MaxRegionsPerPD, MaxPages: c.MaxPages,
 		Progress: adapter.Progress(c.Progress), Spin: c.Spin,
 		Generic: c.Generic, VLAN: c.VLAN, Queues: c.Queues, FrameSize: c.FrameSize, RxFrames: c.RxFrames, TxFrames: c.TxFrames,
 		ZeroCopy: afxdp.ZeroCopy(c.ZeroCopy), MaxFlows: c.MaxFlows, Partial: nic.Partial(c.Partial), Congestion: c.Congestion,

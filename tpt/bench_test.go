@@ -1,6 +1,10 @@
 package tpt
 
-import "testing"
+import (
+	"fmt"
+	"testing"
+	"time"
+)
 
 // tables runs a benchmark over both kinds of memory of a table.
 func tables(b *testing.B, run func(b *testing.B, s *stage)) {
@@ -204,4 +208,76 @@ func BenchmarkJoin(b *testing.B) {
 	for b.Loop() {
 		s.JoinShared().Close()
 	}
+}
+
+// BenchmarkPageList compares a region with page lists of the same octets: segments of 1440
+// octets, one behind the other. "check" and "memo" measure the check and its first piece,
+// "pieces" measures all pieces of the segment. The kinds of translation take turns in batches, and each result is
+// the time of the fastest batch, so that other load on the machine does not count.
+func BenchmarkPageList(b *testing.B) {
+	for _, c := range []struct {
+		name  string
+		check func(t *Table) func(Access) int
+	}{
+		{"check", func(t *Table) func(Access) int { return func(a Access) int { mem, _ := t.Check(a); return len(mem) } }},
+		{"memo", func(t *Table) func(Access) int {
+			m := new(Memo)
+			return func(a Access) int { mem, _ := m.Check(t, a); return len(mem) }
+		}},
+		{"pieces", func(t *Table) func(Access) int { m := new(Memo); return func(a Access) int { return m.all(t, a) } }},
+	} {
+		for _, size := range []uint64{MinPageSize, 64 << 10} {
+			b.Run(fmt.Sprintf("%s/%d", c.name, size), func(b *testing.B) { comparePages(b, size, c.check) })
+		}
+	}
+}
+
+// all checks an access and returns the number of its octets.
+func (m *Memo) all(t *Table, a Access) (n int) {
+	mem, _ := m.Check(t, a)
+	for ; len(mem) != 0; mem = m.Next() {
+		n += len(mem)
+	}
+	return n
+}
+
+func comparePages(b *testing.B, size uint64, check func(t *Table) func(Access) int) {
+	const batch, segment = 700, 1440
+	heap := make([]byte, 1024*size)
+	s := newStage(b, Config{Heap: heap})
+	few, many := 64*size, uint64(len(heap))
+	kinds := []struct {
+		name   string
+		stag   STag
+		length uint64
+		best   float64
+	}{
+		{name: "direct", stag: s.register(heap, 0, LocalWrite|RemoteWrite), length: many},
+		{name: "first", stag: s.mustPages([][]byte{heap[few/2 : few], heap[:few/2]}, size, 0, LocalWrite|RemoteWrite), length: few},
+		{name: "second", stag: s.mustPages([][]byte{heap[many/2:], heap[:many/2]}, size, 0, LocalWrite|RemoteWrite), length: many},
+	}
+	do := check(s.Table)
+	for b.Loop() {
+		for i := range kinds {
+			k := &kinds[i]
+			a := Access{STag: k.stag, PD: s.pd, QP: 1, Right: RemoteWrite, Len: segment}
+			began := time.Now()
+			for range batch {
+				if do(a) == 0 {
+					b.Fatal("refused")
+				}
+				if a.TO += segment; a.TO+segment > k.length {
+					a.TO = 0
+				}
+			}
+			if took := float64(time.Since(began)) / batch; k.best == 0 || took < k.best {
+				k.best = took
+			}
+		}
+	}
+	for _, k := range kinds {
+		b.ReportMetric(k.best, k.name+"-ns")
+		b.ReportMetric(k.best/kinds[0].best, k.name+"/direct")
+	}
+	b.ReportMetric(0, "ns/op")
 }

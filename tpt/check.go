@@ -28,33 +28,40 @@ type Memo struct {
 
 	// These are copies of the entry's fields. All of them were read while the entry's
 	// state word had the value of the field state.
-	state  word
-	start  uint64
-	length uint64
-	base   uint64
-	pd     PD
-	qp     uint32
-	rights Rights
-	direct bool
-	touch  bool   // the entry is of one touch
-	parent uint32 // index of a window's region, or 0
+	state       word
+	start       uint64
+	length      uint64
+	base        uint64
+	first       uint32 // octets of the first page in front of the first octet
+	translation uint32
+	pd          PD
+	qp          uint32
+	rights      Rights
+	touch       bool   // the entry is of one touch
+	parent      uint32 // index of a window's region, or 0
+
+	// These are copies of an entry of att, which does not change either while the state
+	// word stays the same.
+	number uint64 // number of the page, counted from the entry's first page
+	index  uint32 // of the entry of att
+	value  uint64
 
 	// These fields belong to the last access.
-	rest     []byte // octets behind the piece that was returned last, or nil
-	maxPiece uint32
+	rest      []byte // octets behind the piece that was returned last, or nil
+	maxPiece  uint32
+	table     *Table
+	pos, left uint64 // in pages: position of the next octet, and octets that are left
 }
 
 // Check decides about one access as Table.Check does, and returns the first piece. Next
 // returns the other pieces.
 func (m *Memo) Check(t *Table, a Access) (mem []byte, f Fault) {
 	if a.Len == 0 {
-		m.rest = nil
+		m.rest, m.left = nil, 0
 		return nil, OK
 	}
 	if (m.entry == nil || m.stag != a.STag) && !m.find(t, a.STag) {
-		m.rest = nil
-		t.refusals[BadSTag].Add(1)
-		return nil, BadSTag
+		return m.refuse(t, BadSTag)
 	}
 	where, f := m.judge(t, &a)
 	for !m.entry.unchanged(m.state) { // the entry has become invalid, or was registered anew
@@ -62,21 +69,29 @@ func (m *Memo) Check(t *Table, a Access) (mem []byte, f Fault) {
 		where, f = m.judge(t, &a)
 	}
 	if f != OK {
-		m.rest = nil
-		t.refusals[f].Add(1)
-		return nil, f
+		return m.refuse(t, f)
 	}
 	from := a.TO - m.start
-	to := from + uint64(a.Len)
-	mem = where.octets()[from:to:to]
+	if to := from + uint64(a.Len); where.first != nil {
+		mem = where.octets()[from:to:to]
+	} else if mem = m.page(t, uint64(m.first)+from, uint64(a.Len)); mem == nil {
+		return m.refuse(t, BadSTag)
+	}
 	if t.maxPiece != 0 {
-		mem = m.first(mem, t.maxPiece)
+		mem = m.split(mem, t.maxPiece)
 	}
 	return mem, OK
 }
 
-// first splits octets into pieces of at most most octets, and returns the first piece.
-func (m *Memo) first(octets []byte, most uint32) []byte {
+// refuse counts a refused access, which has no pieces.
+func (m *Memo) refuse(t *Table, f Fault) ([]byte, Fault) {
+	m.rest, m.left = nil, 0
+	t.refusals[f].Add(1)
+	return nil, f
+}
+
+// split splits octets into pieces of at most most octets, and returns the first piece.
+func (m *Memo) split(octets []byte, most uint32) []byte {
 	m.rest, m.maxPiece = octets, most
 	return m.cut()
 }
@@ -84,10 +99,21 @@ func (m *Memo) first(octets []byte, most uint32) []byte {
 // Next returns the next piece of the last access, or nil. Check has already allowed all
 // pieces. The caller may use every piece as long as the first.
 func (m *Memo) Next() []byte {
-	if m.rest == nil {
+	if m.left == 0 && m.rest == nil {
 		return nil
 	}
-	return m.cut()
+	return m.next()
+}
+
+func (m *Memo) next() []byte {
+	if m.rest != nil {
+		return m.cut()
+	}
+	mem := m.page(m.table, m.pos, m.left)
+	if mem != nil && m.table.maxPiece != 0 {
+		mem = m.split(mem, m.table.maxPiece)
+	}
+	return mem
 }
 
 // cut removes the next piece from m.rest and returns it.
@@ -103,8 +129,11 @@ func (m *Memo) cut() []byte {
 // External reports whether the octets that Check returned last are outside of the
 // region heap. The program may unmap external memory, so access to it may fault.
 func (m *Memo) External() bool {
-	space, _ := place(m.base)
-	return space != spaceHeap
+	if m.direct() {
+		space, _ := place(m.base)
+		return space != spaceHeap
+	}
+	return m.translation&translationOutside != 0
 }
 
 // OneTouch reports whether the entry that Check allowed last is of one touch. touched
@@ -126,15 +155,18 @@ func (m *Memo) find(t *Table, s STag) bool {
 // after read.
 func (m *Memo) read() {
 	e := m.entry
+	m.number = math.MaxUint64 // no page has this number
+	m.left = 0                // only an access to pages sets it
 	m.state = e.load()
 	m.start, m.length, m.base = e.start.Load(), e.length.Load(), e.base.Load()
 	access := e.access.Load()
 	m.rights, m.touch = Rights(access&accessRights), access&accessOneTouch != 0
 	m.pd, m.qp, m.parent = PD(e.pd.Load()), e.qp.Load(), e.parent.Load()
-	m.direct = e.translation.Load()&translationKind == translationDirect
+	m.translation, m.first = e.translation.Load(), e.first.Load()
 }
 
-// judge decides about the access from the cached fields, and finds the octets.
+// judge decides about the access from the cached fields, and finds the octets of a
+// direct entry. For pages, where is zero.
 func (m *Memo) judge(t *Table, a *Access) (where memory, f Fault) {
 	switch {
 	case !m.state.serves(a):
@@ -147,6 +179,9 @@ func (m *Memo) judge(t *Table, a *Access) (where memory, f Fault) {
 		return memory{}, Wrap
 	case a.TO < m.start || !inside(a.TO-m.start, uint64(a.Len), m.length):
 		return memory{}, OutOfBounds
+	}
+	if !m.direct() {
+		return memory{}, OK
 	}
 	where, ok := m.memory(t)
 	if !ok {
@@ -162,45 +197,6 @@ func (w word) serves(a *Access) bool {
 		return false
 	}
 	return w.kind() == KindRegion || w.kind() == KindWindow && a.Right&^remote == 0
-}
-
-// memory says where octets lie, until it is safe to make a slice of them. Before the
-// state has been compared again, the fields may come from different entries. A slice
-// could then be too long.
-type memory struct {
-	first     *byte
-	off, size uint64 // octets; off is the distance from first
-}
-
-// octets returns the octets as a slice. The caller must have found the entry's state
-// unchanged.
-func (w memory) octets() []byte { return octetsAt(w.first, w.off+w.size)[w.off:] }
-
-// memory finds the entry's octets. ok is false if this process cannot access the
-// octets, or if another goroutine is writing the entry.
-func (m *Memo) memory(t *Table) (where memory, ok bool) {
-	if !m.direct {
-		return memory{}, false
-	}
-	space, off := place(m.base)
-	var whole uint64
-	switch space {
-	case spaceHeap:
-		where.first, whole = firstOf(t.heap), uint64(len(t.heap))
-	case spaceExternal:
-		where.first, whole = t.external.at(m.home())
-	}
-	where.off, where.size = off, m.length
-	return where, where.first != nil && inside(off, m.length, whole)
-}
-
-// home returns the index of the entry that keeps the external memory: for a window the
-// region, which stays registered while the window is bound.
-func (m *Memo) home() uint32 {
-	if m.parent != 0 {
-		return m.parent
-	}
-	return m.stag.Index()
 }
 
 // belongs reports whether the entry with state w is in the protection domain. If the

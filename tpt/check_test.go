@@ -178,7 +178,9 @@ func TestBoundToQueuePair(t *testing.T) {
 // and that no memory is accessed.
 func TestUnreachable(t *testing.T) {
 	for name, spoil := range map[string]func(e *entry){
-		"indirect":          func(e *entry) { e.translation.Store(translationFirst) },
+		"past the pages":    func(e *entry) { e.translation.Store(translationFirst); e.base.Store(defaultEntries) },
+		"past the leaves":   func(e *entry) { e.translation.Store(translationSecond); e.base.Store(defaultEntries) },
+		"most pages":        func(e *entry) { e.translation.Store(translationSecond); e.base.Store(math.MaxUint64) },
 		"another space":     func(e *entry) { e.base.Store(2 << spaceShift) },
 		"past the heap":     func(e *entry) { e.base.Store(heapLen - 63) },
 		"longer than it is": func(e *entry) { e.length.Store(heapLen + 1) },

@@ -19,6 +19,16 @@ type Config struct {
 	// STags soon. If Memory is nil, New allocates memory.
 	Memory []byte
 
+	// Pages is how many pages all page lists together can have, about: 1 to 268435456. A
+	// list of more than 512 pages takes one more place for each 512 pages. 0 means as
+	// many as PageMemory has or, without PageMemory, as many as there are entries, and
+	// at least 1024.
+	Pages uint32
+
+	// PageMemory is the memory of the page lists: a mapped BPF array, page aligned, of
+	// exactly Pages * PageEntryLen octets. If it is nil, New allocates memory.
+	PageMemory []byte
+
 	// Heap is the region heap, or nil. Regions in the heap need no side table. Their
 	// offsets are the same in every process that maps the heap.
 	Heap []byte
@@ -38,6 +48,8 @@ type Config struct {
 const (
 	defaultEntries = 1 << 16
 	maxEntries     = 1 << 24 // an STag has 24 bits of index
+	minPages       = 1024
+	maxPages       = 1 << 28
 )
 
 func (c Config) fill() (Config, error) {
@@ -53,6 +65,7 @@ func (c Config) fill() (Config, error) {
 	if c.Memory != nil && uint64(len(c.Memory)) != uint64(c.Entries)*EntryLen {
 		errs = append(errs, fmt.Errorf("table of %d entries in %d octets of memory: give it %d", c.Entries, len(c.Memory), uint64(c.Entries)*EntryLen))
 	}
+	errs = append(errs, c.fillPages())
 	if uint64(len(c.Heap)) >= 1<<spaceShift {
 		errs = append(errs, fmt.Errorf("heap of %d octets: want less than 2^%d", len(c.Heap), spaceShift))
 	}
@@ -65,4 +78,28 @@ func (c Config) fill() (Config, error) {
 		}
 	}
 	return c, errors.Join(errs...)
+}
+
+// fillPages sets the number of places for pages.
+func (c *Config) fillPages() error {
+	if c.Pages == 0 && c.PageMemory != nil && len(c.PageMemory)/PageEntryLen <= maxPages {
+		c.Pages = uint32(len(c.PageMemory) / PageEntryLen)
+	} else if c.Pages == 0 {
+		c.Pages = max(minPages, c.Entries)
+	}
+	switch {
+	case c.Pages == 0 || c.Pages > maxPages:
+		return fmt.Errorf("%d places for pages: want 1 to %d", c.Pages, maxPages)
+	case c.PageMemory != nil && uint64(len(c.PageMemory)) != uint64(c.Pages)*PageEntryLen:
+		return fmt.Errorf("%d places for pages in %d octets of memory: give them %d", c.Pages, len(c.PageMemory), uint64(c.Pages)*PageEntryLen)
+	}
+	return nil
+}
+
+// att returns the memory of the page lists.
+func (c *Config) att() (att, error) {
+	if c.PageMemory == nil {
+		return make(att, c.Pages), nil
+	}
+	return attAt(c.PageMemory)
 }

@@ -25,8 +25,8 @@
 // # Verbs and engines
 //
 // Some functions take a lock, wait for engines or allocate. Only verbs may call them:
-// New, NewPD, FreePD, Register, Reserve, Map, AllocWindow, NextSTag, Reregister, Invalidate,
-// Deregister, Join, JoinShared, Close, Stats.
+// New, NewPD, FreePD, Register, Reserve, Map, MapPages, AllocWindow, NextSTag,
+// Reregister, Invalidate, Deregister, Join, JoinShared, Close, Stats.
 //
 // The other functions never wait, lock or allocate. An engine may call them within a
 // step, between Enter and Leave:
@@ -45,7 +45,8 @@
 // other engines may still be within a step in which an earlier Check succeeded. So the
 // work request completes, and the message is delivered, when Passed returns true for the
 // ticket. The engine's own step counts as well, so that is in a later step, unless the
-// ticket is 0. All tickets of a step cost one shared write. No function that refuses changes an entry.
+// ticket is 0. All tickets of a step cost one shared write.
+// No function that refuses changes an entry.
 //
 // # Windows
 //
@@ -54,6 +55,20 @@
 // can be neither invalidated, nor deregistered, nor registered again. A window has the
 // translation of its region, and external memory is found through the region's entry:
 // the region stays registered as long as the window is bound.
+//
+// # Page lists
+//
+// The memory of an entry is one slice, or a list of pages. The translation depends on
+// the size of the list (US 7,299,266, FIG. 12 and 13):
+//
+//	direct        one slice: base is its place
+//	first order   up to 512 pages: base is the index of the first one in att
+//	second order  more: base is the index of a list of leaves, of 512 pages each, in att
+//
+// att is a second array beside the entries, in memory of the caller. An access to several
+// pages has several pieces: Check decides about the whole access and returns the first
+// piece, and Next returns the others. The pages stay in att until no Reader uses the
+// entry any more. Page lists: pages.go. Places in att: att.go. Look-up: translate.go.
 //
 // Part of the API of stag: STag, WindowType. Package rdma has aliases of them.
 //

@@ -2,6 +2,7 @@ package tpt
 
 import (
 	"fmt"
+	"math/bits"
 	"sync/atomic"
 )
 
@@ -141,12 +142,13 @@ const (
 // of base, and above it the binary logarithm of the page size, and the number of the
 // process that wrote the entry.
 const (
-	translationKind   = 0x3
-	translationDirect = 0 // base is a space and an offset
-	translationFirst  = 1 // base is an index of att; the entries of att are pages
-	translationSecond = 2 // base is an index of att; the entries of att are indexes of pages
-	translationPage   = 8
-	translationOwner  = 16
+	translationKind    = 0x3
+	translationDirect  = 0      // base is a space and an offset
+	translationFirst   = 1      // base is an index of att; the entries of att are pages
+	translationSecond  = 2      // base is an index of att; the entries of att are indexes of pages
+	translationOutside = 1 << 2 // pages are in external memory
+	translationPage    = 8
+	translationOwner   = 16
 )
 
 // These are the spaces. A space is the origin of the offset in base. The upper 16 bits
@@ -160,8 +162,11 @@ const (
 // fields are the contents of an entry without its state.
 type fields struct {
 	start, length uint64
-	space         uint16
-	offset        uint64
+	base          uint64
+	first         uint32
+	kind          uint32 // translationDirect, translationFirst or translationSecond
+	outside       bool   // pages are in external memory
+	pageSize      uint64 // octets; 0: the entry has no page size
 	owner         uint16
 	pd            PD
 	qp            uint32
@@ -180,16 +185,28 @@ func (f *fields) access() uint32 {
 	return a
 }
 
+// translation returns the field translation of the entry.
+func (f *fields) translation() uint32 {
+	v := f.kind | uint32(f.owner)<<translationOwner
+	if f.outside {
+		v |= translationOutside
+	}
+	if f.pageSize != 0 {
+		v |= uint32(bits.TrailingZeros64(f.pageSize)) << translationPage
+	}
+	return v
+}
+
 // fill writes every field. The caller must have locked the entry (see taken).
 func (e *entry) fill(f fields) {
 	e.start.Store(f.start)
 	e.length.Store(f.length)
-	e.base.Store(uint64(f.space)<<spaceShift | f.offset)
+	e.base.Store(f.base)
 	e.pd.Store(uint32(f.pd))
 	e.qp.Store(f.qp)
 	e.parent.Store(f.parent)
-	e.first.Store(0)
+	e.first.Store(f.first)
 	e.sequence.Store(0)
 	e.access.Store(f.access())
-	e.translation.Store(translationDirect | uint32(f.owner)<<translationOwner)
+	e.translation.Store(f.translation())
 }

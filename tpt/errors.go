@@ -9,6 +9,7 @@ import (
 // such error is one line that says what to do.
 var (
 	ErrTableFull = errors.New("the table is full")
+	ErrPagesFull = errors.New("the table has no room for the page list")
 	ErrQuota     = errors.New("the protection domain has its share of the table")
 	ErrPD        = errors.New("wrong protection domain")
 	ErrPDBusy    = errors.New("the protection domain is in use")

@@ -15,7 +15,9 @@ type Info struct {
 	Touched    bool
 	Sequence   uint64 // DDP sequence number stored for one touch
 	External   bool   // the memory is outside of the region heap
-	Offset     uint64 // octets from the start of the heap, or of the external memory
+	Offset     uint64 // octets from the start of the heap, or of the external memory; 0 if the memory is scattered
+	PageSize   uint64 // octets; 0 if the entry is not a page list
+	Pages      uint64 // number of pages of a page list
 	QP         uint32 // the only queue pair that may use the entry; 0 means all of PD
 	Window     WindowType
 	Parent     uint32 // index of the region that a window is bound to, or 0
@@ -45,46 +47,22 @@ func (e *entry) read(index uint32) (info Info, ok bool) {
 }
 
 func (e *entry) info(index uint32, w word) Info {
-	space, off := place(e.base.Load())
-	access := e.access.Load()
+	access, where := e.access.Load(), e.from(0)
 	info := Info{
 		STag: NewSTag(index, w.key()), Kind: w.kind(), Valid: w.valid(),
 		Owner: e.owner(), Generation: w.generation(),
 		PD: PD(e.pd.Load()), Start: e.start.Load(), Length: e.length.Load(),
 		Rights: e.rights(), OneTouch: access&accessOneTouch != 0, Touched: w.touched(),
-		Sequence: e.sequence.Load(), External: space == spaceExternal, Offset: off,
-		QP: e.qp.Load(), Window: e.window(), Windows: w.windows(),
+		Sequence: e.sequence.Load(),
+		QP:       e.qp.Load(), Window: e.window(), Windows: w.windows(),
 	}
+	info.External, info.Offset, info.PageSize, info.Pages = where.extent(info.Length)
 	if w.valid() {
 		info.Parent = e.parent.Load()
 	} else if info.Kind == KindWindow {
 		info.QP = 0
 	}
 	return info
-}
-
-// Memory returns the octets of an entry and the tagged offset of the first octet. The
-// entry may be invalid when Memory returns, so the caller may use the result only for
-// comparisons. ok is false if there is no such entry, or if this process cannot access
-// its memory.
-func (t *Table) Memory(s STag) (mem []byte, start uint64, ok bool) {
-	e, ok := t.at(s)
-	if !ok {
-		return nil, 0, false
-	}
-	m := Memo{stag: s, entry: e}
-	for {
-		m.read()
-		where, ok := m.memory(t)
-		known := m.state.known(s)
-		switch {
-		case !e.unchanged(m.state):
-		case !ok || !known:
-			return nil, 0, false
-		default:
-			return where.octets(), m.start, true
-		}
-	}
 }
 
 // Stats describes how full the table is.

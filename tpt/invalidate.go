@@ -21,8 +21,7 @@ func (t *Table) Deregister(s STag, pd PD) error {
 		return err
 	}
 	t.epochs.wait(t.epochs.ticket())
-	t.clear(s.Index())
-	t.push(&t.retired.freed, s.Index(), s.Index())
+	t.free(s.Index())
 	return nil
 }
 

@@ -61,7 +61,7 @@ func TestConstantsMatchC(t *testing.T) {
 		"ACCESS_REMOTE_ATOMIC": bit(uint64(RemoteAtomic)), "ACCESS_BIND": bit(uint64(Bind)), "ACCESS_REMOTE_INVALIDATE": bit(uint64(RemoteInvalidate)),
 		"ACCESS_ONE_TOUCH": bit(accessOneTouch), "ACCESS_WINDOW": accessWindow,
 		"TRANSLATION_DIRECT": translationDirect, "TRANSLATION_FIRST": translationFirst, "TRANSLATION_SECOND": translationSecond,
-		"TRANSLATION_PAGE": translationPage, "TRANSLATION_OWNER": translationOwner,
+		"TRANSLATION_EXTERNAL": bit(translationOutside), "TRANSLATION_PAGE": translationPage, "TRANSLATION_OWNER": translationOwner,
 		"SPACE_HEAP": spaceHeap, "SPACE_EXTERNAL": spaceExternal, "SPACE_SHIFT": spaceShift,
 	}
 	if !reflect.DeepEqual(inC, want) {

@@ -2,6 +2,7 @@ package tpt
 
 import (
 	"fmt"
+	"sync/atomic"
 	"unsafe"
 )
 
@@ -17,6 +18,15 @@ func entriesAt(mem []byte) ([]entry, error) {
 		return nil, fmt.Errorf("memory of %d octets at %p: want whole entries of %d octets, page aligned", len(mem), first, EntryLen)
 	}
 	return unsafe.Slice((*entry)(first), len(mem)/EntryLen), nil
+}
+
+// attAt returns mem as entries of att, under the same conditions as entriesAt.
+func attAt(mem []byte) (att, error) {
+	first := unsafe.Pointer(unsafe.SliceData(mem))
+	if len(mem) == 0 || len(mem)%PageEntryLen != 0 || uintptr(first)%pageLen != 0 {
+		return nil, fmt.Errorf("memory of %d octets at %p for page lists: want whole entries of %d octets, page aligned", len(mem), first, PageEntryLen)
+	}
+	return unsafe.Slice((*atomic.Uint64)(first), len(mem)/PageEntryLen), nil
 }
 
 // octetsAt returns the n octets from first on. Memory given to Register must contain

@@ -28,8 +28,10 @@ func (p *placer) run(stop *atomic.Bool, mark byte) {
 		r.Enter()
 		a := Access{STag: STag(p.stag.Load()), PD: p.pd, Right: RemoteWrite, TO: p.at, Len: half}
 		if mem, f := m.Check(p.Table, a); f == OK {
-			for i := range mem {
-				mem[i] = mark
+			for ; len(mem) != 0; mem = m.Next() {
+				for i := range mem {
+					mem[i] = mark
+				}
 			}
 			p.placed.Add(1)
 		}
@@ -67,7 +69,8 @@ func TestNothingIsPlacedAfter(t *testing.T) {
 			everywhere(t, 64, func(t *testing.T, c Config) {
 				s := newStage(t, c)
 				for _, mem := range [][]byte{s.heap[:2*half], make([]byte, 2*half)} {
-					revokeUnderFire(t, s, mem, revoke)
+					revokeUnderFire(t, s, mem, Region{Memory: mem}, revoke)
+					revokeUnderFire(t, s, mem, Region{Pages: [][]byte{mem[half+100:], mem[:half+100]}, PageSize: pageSize}, revoke)
 				}
 			})
 		})
@@ -83,7 +86,8 @@ func revokeRounds() int {
 	return 100
 }
 
-func revokeUnderFire(t *testing.T, s *stage, mem []byte, revoke func(*stage, STag) error) {
+// revokeUnderFire registers r again and again. mem are the octets of r.
+func revokeUnderFire(t *testing.T, s *stage, mem []byte, r Region, revoke func(*stage, STag) error) {
 	rounds := revokeRounds()
 	var stag atomic.Uint32
 	var stop atomic.Bool
@@ -95,7 +99,11 @@ func revokeUnderFire(t *testing.T, s *stage, mem []byte, revoke func(*stage, STa
 	defer running.Wait()
 	defer stop.Store(true)
 	for round := range rounds {
-		now := s.register(mem, 0, LocalWrite|RemoteWrite|RemoteInvalidate)
+		r.PD, r.Rights = s.pd, LocalWrite|RemoteWrite|RemoteInvalidate
+		now, err := s.Register(r)
+		if err != nil {
+			t.Fatal(err)
+		}
 		stag.Store(uint32(now))
 		for _, p := range engines { // each engine has written at least once
 			for before := p.placed.Load(); p.placed.Load() == before; {

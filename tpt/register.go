@@ -1,14 +1,21 @@
 package tpt
 
-import "math"
-
 // Region is memory that Register registers.
 type Region struct {
 	PD     PD
 	QP     uint32 // number of the only queue pair that may use the region; 0 means all of PD
-	Memory []byte
+	Memory []byte // the octets, if they are contiguous
 	Start  uint64 // tagged offset of the first octet
 	Rights Rights // rights of access; Register always adds local read
+
+	// Pages are the octets in the order of their tagged offsets, if they are scattered.
+	// The octets are pages of PageSize octets. The first octet may lie anywhere in the
+	// first page, and the last octet anywhere in the last page: the first element must
+	// end at the end of a page, the last element must begin at the beginning of a page,
+	// and all other elements must be whole pages. The beginning of a page may have any
+	// address. The octets may be in the heap, in external memory, or partly in both.
+	Pages    [][]byte
+	PageSize uint64 // octets; a power of two, MinPageSize to MaxPageSize
 
 	// OneTouch says that the first message of a peer that uses the region makes it
 	// invalid. The table only records this: see Touch and Spend.
@@ -29,38 +36,13 @@ func (r Region) check() error {
 	if err := r.Rights.check(); err != nil {
 		return err
 	}
-	return checkMemory(r.Memory, r.Start)
-}
-
-func checkMemory(mem []byte, start uint64) error {
-	switch {
-	case len(mem) == 0:
-		return fail(ErrMemory, "register no memory: give at least one octet")
-	case uint64(len(mem)) >= 1<<spaceShift:
-		return fail(ErrMemory, "register %d octets: want less than 2^%d", len(mem), spaceShift)
-	case uint64(len(mem))-1 > math.MaxUint64-start:
-		return fail(ErrMemory, "register %d octets from offset %#x: they reach past the largest offset: begin lower", len(mem), start)
-	}
-	return nil
-}
-
-// locate sets space and offset of f to the place of mem, for the entry at the index,
-// which the caller has locked. If mem is outside of the region heap, the table keeps a
-// reference to it.
-func (t *Table) locate(index uint32, mem []byte, f *fields) {
-	if off, ok := offsetIn(t.heap, mem); ok {
-		f.space, f.offset = spaceHeap, off
-		t.external.drop(index)
-		return
-	}
-	f.space = spaceExternal
-	t.external.keep(index, mem)
+	return r.checkMemory()
 }
 
 // Register makes an entry for the region and returns its STag. Peers and work requests
 // may access the memory as the rights allow until Invalidate or Deregister returns. The
 // table keeps a reference to the memory until then. Errors: ErrPD, ErrRights,
-// ErrMemory, ErrQuota, ErrTableFull, ErrForeign.
+// ErrMemory, ErrQuota, ErrTableFull, ErrPagesFull, ErrForeign.
 func (t *Table) Register(r Region) (STag, error) {
 	if err := r.check(); err != nil {
 		return 0, err
@@ -69,8 +51,13 @@ func (t *Table) Register(r Region) (STag, error) {
 	if err != nil {
 		return 0, err
 	}
-	f := fields{start: r.Start, length: uint64(len(r.Memory)), owner: t.owner, pd: r.PD, qp: r.QP, rights: r.Rights | LocalRead, oneTouch: r.OneTouch}
-	t.locate(stag.Index(), r.Memory, &f)
+	f, err := t.translate(stag.Index(), &r)
+	if err != nil {
+		e.fill(fields{pd: r.PD})
+		t.free(stag.Index())
+		return 0, err
+	}
+	f.start, f.owner, f.pd, f.qp, f.rights, f.oneTouch = r.Start, t.owner, r.PD, r.QP, r.Rights|LocalRead, r.OneTouch
 	e.fill(f)
 	e.publish(e.load().next(stag.Key(), KindRegion, wordValid))
 	return stag, nil

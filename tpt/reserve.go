@@ -23,7 +23,17 @@ func (t *Table) Reserve(pd PD, qp uint32) (STag, error) {
 // engines that may still use the memory from before. Errors: ErrSTag, ErrPD, ErrMemory,
 // ErrBound if the region is valid or windows are bound to it.
 func (t *Table) Map(s STag, pd PD, mem []byte) (STag, error) {
-	if err := checkMemory(mem, 0); err != nil {
+	return t.mapTo(s, pd, &Region{Memory: mem})
+}
+
+// MapPages does what Map does, with a page list as in Region. In addition the error may
+// be ErrPagesFull. The region then has no memory, and the returned STag.
+func (t *Table) MapPages(s STag, pd PD, pages [][]byte, size uint64) (STag, error) {
+	return t.mapTo(s, pd, &Region{Pages: pages, PageSize: size})
+}
+
+func (t *Table) mapTo(s STag, pd PD, r *Region) (STag, error) {
+	if err := r.checkMemory(); err != nil {
 		return 0, err
 	}
 	e, err := t.takeInvalid(s, pd)
@@ -31,12 +41,21 @@ func (t *Table) Map(s STag, pd PD, mem []byte) (STag, error) {
 		return 0, err
 	}
 	t.epochs.wait(t.epochs.ticket())
-	f := fields{length: uint64(len(mem)), owner: t.owner, pd: pd, qp: e.qp.Load()}
-	t.locate(s.Index(), mem, &f)
+	t.unmap(s.Index())
+	f, err := t.translate(s.Index(), r)
+	f.owner, f.pd, f.qp = t.owner, pd, e.qp.Load()
 	e.fill(f)
 	next := t.NextSTag(s)
 	e.publish(e.load().next(next.Key(), KindRegion, 0))
-	return next, nil
+	return next, err
+}
+
+// unmap ends the translation of a locked entry that no engine uses.
+func (t *Table) unmap(index uint32) {
+	t.external.drop(index)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.forget(index)
 }
 
 // takeInvalid locks a region of pd that is not valid.

@@ -110,7 +110,20 @@ func (t *Table) clear(index uint32) {
 	e.publish(e.load().freed())
 }
 
-// drain gives the freed entries to the slots. The caller must hold mu.
+// free makes a locked entry free. If a page list was only the entry's, its memory is
+// dropped.
+func (t *Table) free(index uint32) {
+	paged := t.entries[index].translation.Load()&translationKind != translationDirect
+	t.clear(index)
+	t.push(&t.retired.freed, index, index)
+	if paged {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.drain()
+	}
+}
+
+// drain gives the freed entries to the slots, and ends their translations. The caller must hold mu.
 func (t *Table) drain() {
 	if t.retired.freed.Load() == 0 {
 		return
@@ -121,6 +134,7 @@ func (t *Table) drain() {
 		if pd := PD(e.pd.Load()); t.pds[pd] != 0 {
 			t.pds[pd]--
 		}
+		t.forget(index)
 		t.slots.give(index)
 		index = next
 	}

@@ -64,17 +64,23 @@ func (s *stage) registerFor(qp uint32, mem []byte, r Rights) STag {
 // everywhere runs a test over plain memory and over a mapped BPF array.
 func everywhere(t *testing.T, entries uint32, run func(t *testing.T, c Config)) {
 	t.Run("plain", func(t *testing.T) { run(t, Config{Entries: entries}) })
-	t.Run("mapped", func(t *testing.T) { run(t, Config{Memory: mapped(t, entries)}) })
+	t.Run("mapped", func(t *testing.T) { run(t, arrays(t, entries, 1024)) })
 }
 
 // mapped returns the memory of a BPF array.
 func mapped(t testing.TB, entries uint32) []byte {
 	t.Helper()
+	return arrays(t, entries, 1024).Memory
+}
+
+// arrays returns a table in two BPF arrays.
+func arrays(t testing.TB, entries, pages uint32) Config {
+	t.Helper()
 	need.Root(t)
-	array, err := loader.NewTable(entries, "")
+	table, err := loader.NewTable(entries, pages, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { array.Close() })
-	return array.Memory()
+	t.Cleanup(func() { table.Close() })
+	return Config{Memory: table.Memory(), PageMemory: table.PageMemory()}
 }

@@ -14,7 +14,9 @@ import (
 type Table struct {
 	// These fields do not change after New.
 	entries  []entry
-	external outside
+	external outside // memory of direct entries, by index of the entry
+	att      att
+	outer    outside // memory of pages, by index in att
 	heap     []byte
 	owner    uint16
 	perPD    uint32
@@ -30,6 +32,9 @@ type Table struct {
 	slots  slots
 	pds    map[PD]uint32 // number of entries of each protection domain
 	lastPD PD
+	runs   runs
+
+	translations map[uint32]*translation // translations of page lists and of shared memory, by index of the entry
 }
 
 // New makes a table. The error describes every fault of c.
@@ -45,8 +50,15 @@ func New(c Config) (*Table, error) {
 		perPD:    c.PerPD,
 		maxPiece: c.MaxPiece,
 		pds:      map[PD]uint32{},
+		outer:    newOutside(c.Pages),
+		runs:     newRuns(c.Pages),
+
+		translations: map[uint32]*translation{},
 	}
 	t.epochs.init()
+	if t.att, err = c.att(); err != nil {
+		return nil, fmt.Errorf("translation and protection table: %w", err)
+	}
 	if c.Memory == nil {
 		t.entries = make([]entry, c.Entries)
 	} else {

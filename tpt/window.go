@@ -199,11 +199,9 @@ func (e *entry) part(w word, b *Binding) (fields, Fault) {
 	case b.TO < start || !inside(b.TO-start, b.Len, length):
 		return fields{}, OutOfBounds
 	}
-	space, off := place(e.base.Load())
-	f := fields{
-		start: b.TO, length: b.Len, space: space, offset: off + b.TO - start,
-		owner: e.owner(), pd: b.PD, qp: e.qp.Load(), rights: b.Rights, oneTouch: b.OneTouch,
-	}
+	f := e.from(b.TO - start)
+	f.start, f.length, f.owner = b.TO, b.Len, e.owner()
+	f.pd, f.qp, f.rights, f.oneTouch = b.PD, e.qp.Load(), b.Rights, b.OneTouch
 	if b.ZeroBased {
 		f.start = 0
 	}

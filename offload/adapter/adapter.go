@@ -81,11 +81,14 @@ func (a *Adapter) open() (err error) {
 		return err
 	}
 	a.undo.Add(a.heap.Close)
-	memory, err := a.tableMemory()
+	entries, pages, err := a.tableMemory()
 	if err != nil {
 		return err
 	}
-	a.table, err = tpt.New(tpt.Config{Entries: a.cfg.entries(), Memory: memory, Heap: a.heap.Memory(), PerPD: uint32(a.cfg.MaxRegionsPerPD)})
+	a.table, err = tpt.New(tpt.Config{
+		Entries: a.cfg.entries(), Memory: entries, Pages: a.cfg.pages(), PageMemory: pages,
+		Heap: a.heap.Memory(), PerPD: uint32(a.cfg.MaxRegionsPerPD),
+	})
 	if err != nil {
 		return err
 	}
@@ -95,24 +98,24 @@ func (a *Adapter) open() (err error) {
 	return a.openControl()
 }
 
-// tableMemory returns the memory for the table. The memory is a BPF array, which tools
-// and programs can read. With KernelPort tableMemory returns nil, and the table allocates
-// its own memory. If a port is loaded, the array stays in the port's instance after
-// Close.
-func (a *Adapter) tableMemory() ([]byte, error) {
+// tableMemory returns the memory for the table and for its page lists. The memory is two
+// BPF arrays, which tools and programs can read. With KernelPort tableMemory returns nil,
+// and the table allocates its own memory. If a port is loaded, the arrays stay in the
+// port's instance after Close.
+func (a *Adapter) tableMemory() (entries, pages []byte, err error) {
 	if a.cfg.KernelPort {
-		return nil, nil
+		return nil, nil, nil
 	}
 	pin, err := a.tablePin()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	t, err := loader.NewTable(a.cfg.entries(), pin)
+	t, err := loader.NewTable(a.cfg.entries(), a.cfg.pages(), pin)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	a.undo.Add(t.Close)
-	return t.Memory(), nil
+	return t.Memory(), t.PageMemory(), nil
 }
 
 // Close ends the connections of the adapter's layers (with a reset), captures, regions

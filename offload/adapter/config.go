@@ -22,6 +22,7 @@ type Config struct {
 	RegionHeap      uint64 // size of the region heap in octets; 0 means 256 MiB
 	MaxRegions      int    // largest number of regions at a time; 0 means 65535
 	MaxRegionsPerPD int    // largest number of regions of one protection domain; 0: only MaxRegions limits it
+	MaxPages        int    // largest number of pages of all page lists together; 0: as many as the table has entries, and at least 1024
 
 	Progress Progress
 	Spin     time.Duration // how long an engine looks for more work before it sleeps
@@ -55,6 +56,8 @@ const (
 const (
 	maxHeap    = 1 << 46 // octets
 	maxRegions = 1<<24 - 1
+	minPages   = 1024 // default with few regions
+	maxPages   = 1 << 28
 )
 
 // fill sets the defaults of c. fill returns one error with every invalid field in it.
@@ -74,6 +77,9 @@ func (c Config) fill() (Config, error) {
 	}
 	if c.MaxRegionsPerPD < 0 || c.MaxRegionsPerPD > maxRegions {
 		errs = append(errs, fmt.Errorf("MaxRegionsPerPD is %d: choose 1 to %d, or 0 for all", c.MaxRegionsPerPD, maxRegions))
+	}
+	if c.MaxPages != 0 && (c.MaxPages < 512 || c.MaxPages > maxPages) {
+		errs = append(errs, fmt.Errorf("MaxPages is %d: choose 512 to %d, or 0 for the default", c.MaxPages, maxPages))
 	}
 	if c.Spin < 0 {
 		errs = append(errs, fmt.Errorf("a Spin of %v: choose 0 or more", c.Spin))
@@ -116,3 +122,11 @@ func (c Config) portMistakes() (errs []error) {
 // entries returns the length of the table. The table never gives out entry 0. The
 // length is at least 64, because fewer entries do not fill a page.
 func (c Config) entries() uint32 { return max(64, uint32(1)<<bits.Len(uint(c.MaxRegions))) }
+
+// pages returns how many pages the table has room for.
+func (c Config) pages() uint32 {
+	if c.MaxPages == 0 {
+		return max(minPages, c.entries())
+	}
+	return uint32(c.MaxPages)
+}
