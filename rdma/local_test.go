@@ -2,6 +2,8 @@ package rdma
 
 import (
 	"encoding/binary"
+	"fmt"
+	"net"
 	"net/netip"
 	"sync"
 	"testing"
@@ -85,12 +87,15 @@ func TestTOS(t *testing.T) {
 					}
 					return Config{Ports: []string{r.pair.Ends[side].Name}}
 				})
+				at := "" // all addresses: a socket of IPv6, which accepts IPv4 as well
 				if v6 {
-					r.host = "[" + r.pair.Ends[pair.B].V6.Addr().String() + "]"
+					r.host = r.pair.Ends[pair.B].V6.Addr().String()
+					at = "[" + r.host + "]"
 				}
-				l, err := r.b.Listen(r.Ctx(), r.host+":0", ListenConfig{TOS: listen})
+				l, err := r.b.Listen(r.Ctx(), at+":0", ListenConfig{TOS: listen})
 				r.Must(err)
 				defer l.Close()
+				address := net.JoinHostPort(r.host, fmt.Sprint(l.Addr().Port()))
 				seen := r.watchTOS(l.Addr().Port())
 				engines := r.capture(r.b, report.Filter{})
 				x, y := r.newEnd(r.a, wants{}), r.newEnd(r.b, wants{})
@@ -102,7 +107,7 @@ func TestTOS(t *testing.T) {
 					}
 					accepted <- err
 				}()
-				r.Must(x.qp.Dial(r.Ctx(), l.Addr().String(), ConnParams{TOS: dial}))
+				r.Must(x.qp.Dial(r.Ctx(), address, ConnParams{TOS: dial}))
 				r.Must(<-accepted)
 				transferBothWays(r, x, y, 5000)
 				counts := seen()
