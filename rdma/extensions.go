@@ -9,8 +9,11 @@ type Extensions = wire.Extensions
 
 const (
 	// ExtAlignedFPDUs promises the peer that each TCP segment with data begins with an
-	// FPDU, unless every octet before it has been acknowledged. The peer can then place
-	// the payload of segments that arrive out of order at once.
+	// FPDU, unless every octet before it has been acknowledged. If FPDUs have a CRC, an
+	// engine then places Writes and Read Responses that arrive out of order at once, so
+	// that a later Write can be visible before an earlier one (RFC 5040 §5.5). Messages
+	// are delivered and requests complete in order as ever. Use it only if no middlebox
+	// on the path cuts segments anew.
 	ExtAlignedFPDUs = wire.ExtAlignedFPDUs
 
 	// ExtRFC7306 lets both ends post the operations of RFC 7306: atomic operations, and

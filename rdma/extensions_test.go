@@ -54,7 +54,7 @@ func TestPeerExtensions(t *testing.T) {
 func TestExtensionsRefused(t *testing.T) {
 	r := newLoopback(t)
 	x := r.newEnd(r.a, wants{})
-	r.Says(x.qp.Dial(r.Ctx(), "127.0.0.1:1", ConnParams{Extensions: 1 << 31}), nil, "Extensions 0x80000000 are not known: choose from")
+	r.Says(x.qp.Dial(r.Ctx(), "127.0.0.1:1", ConnParams{Extensions: 1 << 31}), nil, "unknown Extensions 0x80000000: choose from")
 	p := ConnParams{Extensions: ExtAlignedFPDUs, PrivateData: make([]byte, 501)}
 	r.Says(x.qp.Dial(r.Ctx(), "127.0.0.1:1", p), nil, "501 octets of private data; there is room for 500 beside the trailer of the Extensions")
 }

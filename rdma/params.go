@@ -51,7 +51,9 @@ type ConnParams struct {
 
 	// Markers asks the peer to put Markers into its FPDUs. Linux siw and many other peers
 	// do not support Markers. Dial returns ErrMarkersRefused then, and the same QP can
-	// dial again without Markers. After Accept, Err returns ErrMarkersRefused.
+	// dial again without Markers. After Accept, Err returns ErrMarkersRefused. With Markers
+	// and the CRC, Writes and Read Responses that arrive out of order are placed at once
+	// (see ExtAlignedFPDUs).
 	Markers bool
 
 	// NoPeerToPeer omits the first message of Dial, which shows the peer that it may send
@@ -120,7 +122,7 @@ func (p ConnParams) fill() (ConnParams, error) {
 		errs = append(errs, fmt.Errorf("MPA revision %d: choose 1 or 2", p.Revision))
 	}
 	if bad := p.Extensions &^ supported; bad != 0 {
-		errs = append(errs, fmt.Errorf("Extensions %#x are not known: choose from %#x", uint32(bad), uint32(supported)))
+		errs = append(errs, fmt.Errorf("unknown Extensions %#x: choose from %#x", uint32(bad), uint32(supported)))
 	}
 	if err := adapter.TOS(p.TOS).Check(); err != nil {
 		errs = append(errs, err)

@@ -93,6 +93,9 @@ func (q *QP) recvAtomicResponse(s *ddp.Segment) Code {
 		q.sq.At(r.pos).Status = localStatus(f)
 		return ddpCode(ddp.LocalFault)
 	}
+	if q.in.ahead != nil {
+		q.in.ahead.written(mem, len(old))
+	}
 	if !placeAll(&q.known().own, mem, old) {
 		q.vanished(r.stag)
 		q.sq.At(r.pos).Status = work.LocalProtErr

@@ -9,6 +9,7 @@ import (
 	"github.com/stag-rdma/stag/offload/mpa"
 	"github.com/stag-rdma/stag/offload/signal"
 	"github.com/stag-rdma/stag/offload/stream"
+	"github.com/stag-rdma/stag/offload/wire"
 	"github.com/stag-rdma/stag/offload/work"
 	"github.com/stag-rdma/stag/tpt"
 )
@@ -168,6 +169,7 @@ func (q *QP) Start(a mpa.Agreed) {
 	q.agree = a
 	q.rx = mpa.NewDeframer(a.CRC, a.ReceiveMarkers)
 	q.tx = mpa.NewFramer(a.CRC, a.SendMarkers)
+	q.in.ahead, q.in.promised = newAhead(&a), a.Extensions.Has(wire.ExtAlignedFPDUs)
 	q.orq = newFIFO[outRead](max(1, int(a.ORD)))
 	q.irq = newFIFO[inRead](max(1, int(a.IRD)))
 	if a.RFC7306 {

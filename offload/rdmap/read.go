@@ -75,7 +75,8 @@ func (q *QP) recvReadResponse(s *ddp.Segment) Code {
 			q.sq.At(r.pos).Status = localStatus(f)
 			return ddpCode(ddp.LocalFault)
 		}
-		if !placeAll(&q.known().own, mem, s.Payload) {
+		there := q.in.ahead != nil && q.arrived(mem, s)
+		if !there && !placeAll(&q.known().own, mem, s.Payload) {
 			q.vanished(r.stag)
 			q.sq.At(r.pos).Status = work.LocalProtErr
 			return ddpCode(ddp.LocalFault)

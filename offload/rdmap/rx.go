@@ -16,6 +16,9 @@ import (
 // at the next FPDU.
 func (q *QP) Receive(now clock.Instant, s stream.Stream) {
 	q.now = now
+	if q.in.promised {
+		q.keepBoundaries(s)
+	}
 	q.settle(s)
 	q.receive(s)
 }
@@ -34,6 +37,10 @@ func (q *QP) receive(s stream.Stream) {
 		if ulpdu == nil {
 			break
 		}
+		if q.in.ahead != nil && !q.arrives(s) {
+			q.terminate(MarkerError, nil)
+			break
+		}
 		code := q.segment(ulpdu)
 		if code != (Code{}) {
 			q.terminate(code, &q.seg)
@@ -50,6 +57,9 @@ func (q *QP) receive(s stream.Stream) {
 		if q.overrun {
 			q.overflowed()
 		}
+	}
+	if q.in.ahead != nil && !q.held.active {
+		q.lookAhead(s)
 	}
 	q.seg = ddp.Segment{} // seg must not keep an FPDU's memory
 	q.in.mem.forget()
@@ -137,6 +147,9 @@ func (q *QP) recvWrite(s *ddp.Segment) Code {
 	if f != tpt.OK {
 		return writeCode(f)
 	}
+	if q.in.ahead != nil && q.arrived(mem, s) {
+		return Code{}
+	}
 	if !placeAll(&q.known().peers, mem, s.Payload) {
 		q.vanished(s.STag)
 		return writeCode(tpt.BadSTag)
@@ -146,9 +159,13 @@ func (q *QP) recvWrite(s *ddp.Segment) Code {
 
 // incoming is the state of the receiver, and the memory that it needs within a step.
 type incoming struct {
-	writing bool      // a Write of the peer is arriving, also between steps
-	view    [1][]byte // views of octets to discard
-	mem     pieces    // memory in which a Send is placed
+	view [1][]byte // views of octets to discard
+	mem  pieces    // memory in which a Send is placed
+
+	ahead    *ahead // state for segments behind a hole; nil: they are placed in order
+	placed   bool   // the payload of seg was placed early
+	promised bool   // this end has promised aligned FPDUs
+	writing  bool   // a Write of the peer is arriving, also between steps
 }
 
 // arrival holds values from the first segment of the arriving Send.
@@ -200,6 +217,11 @@ func (q *QP) scatter(sgl []work.SGE, off uint32, payload []byte) tpt.Fault {
 	mem.drop()
 	if f := q.collect(mem, q.cfg.RecvPD, sgl, off, len(payload), tpt.LocalWrite); f != tpt.OK {
 		return f
+	}
+	if q.in.ahead != nil {
+		for _, piece := range mem.list {
+			q.in.ahead.written(piece, len(piece))
+		}
 	}
 	if !mem.external {
 		for _, piece := range mem.list {

@@ -30,11 +30,27 @@ type pipe struct {
 	killed bool
 	faulty string // the rule of stream.Stream that the machine broke
 	before func() // runs before an Emit; may be nil
+
+	at     uint32       // number of the first octet in in
+	behind []stream.Run // runs behind a hole that Ahead has not returned
+	bounds bool         // KeepBoundaries was called
+}
+
+func (p *pipe) Position() uint32 { return p.at }
+func (p *pipe) KeepBoundaries()  { p.bounds = true }
+
+func (p *pipe) Ahead() (r stream.Run, ok bool) {
+	if len(p.behind) == 0 {
+		return r, false
+	}
+	r, p.behind = p.behind[0], p.behind[1:]
+	return r, true
 }
 
 func (p *pipe) Views(dst [][]byte) int { return copy(dst, p.in) }
 
 func (p *pipe) Consume(n int) {
+	p.at += uint32(n)
 	for n > 0 && len(p.in) > 0 {
 		k := min(n, len(p.in[0]))
 		n -= k

@@ -15,6 +15,7 @@ type Stats struct {
 	ReadOctetsIn, ReadOctetsOut       uint64 // payload octets of RDMA Read Responses
 	SendsIn, SendsOut                 uint64 // Sends of all types
 	SendOctetsIn, SendOctetsOut       uint64 // payload octets of Sends
+	OutOfOrderOctetsIn                uint64 // payload octets that were placed while octets in front of them were missing
 	InvalidatesIn, InvalidatesOut     uint64 // Sends with Invalidate; they also count as Sends
 	ImmediatesIn, ImmediatesOut       uint64 // Immediate Data messages (RFC 7306); they do not count as Sends
 	AtomicsIn, AtomicsOut             uint64 // Atomic Requests of the peer, and of this end
@@ -26,7 +27,7 @@ type Stats struct {
 // When the QP is dead, any goroutine may call it.
 func (q *QP) Stats() Stats {
 	in, out := &q.counts.in, &q.counts.out
-	return Stats{
+	s := Stats{
 		FPDUsIn: in.fpdus, FPDUsOut: out.fpdus,
 		WritesIn: in.messages[wire.OpWrite], WritesOut: out.messages[wire.OpWrite],
 		WriteOctetsIn: in.octets[wire.OpWrite], WriteOctetsOut: out.octets[wire.OpWrite],
@@ -41,6 +42,10 @@ func (q *QP) Stats() Stats {
 		AtomicsDoneIn: in.messages[wire.OpAtomicResponse], AtomicsDoneOut: out.messages[wire.OpAtomicResponse],
 		MostReadsIn: uint64(in.reads), MostReadsOut: uint64(out.reads),
 	}
+	if q.in.ahead != nil {
+		s.OutOfOrderOctetsIn = q.in.ahead.octets
+	}
+	return s
 }
 
 // counts are the tallies of received segments and of sent ones.

@@ -15,6 +15,7 @@ func (s *Stats) Add(o *Stats) {
 		{&s.ReadOctetsIn, o.ReadOctetsIn}, {&s.ReadOctetsOut, o.ReadOctetsOut},
 		{&s.SendsIn, o.SendsIn}, {&s.SendsOut, o.SendsOut},
 		{&s.SendOctetsIn, o.SendOctetsIn}, {&s.SendOctetsOut, o.SendOctetsOut},
+		{&s.OutOfOrderOctetsIn, o.OutOfOrderOctetsIn},
 		{&s.InvalidatesIn, o.InvalidatesIn}, {&s.InvalidatesOut, o.InvalidatesOut},
 		{&s.ImmediatesIn, o.ImmediatesIn}, {&s.ImmediatesOut, o.ImmediatesOut},
 		{&s.AtomicsIn, o.AtomicsIn}, {&s.AtomicsOut, o.AtomicsOut},

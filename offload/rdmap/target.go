@@ -81,6 +81,9 @@ func (q *QP) word(r *wire.AtomicRequestFields) (*atomic.Uint64, Code) {
 	if w == nil || r.TO%wire.AtomicLen != 0 {
 		return nil, OpStream
 	}
+	if q.in.ahead != nil {
+		q.in.ahead.written(mem, len(mem))
+	}
 	return w, Code{}
 }
 

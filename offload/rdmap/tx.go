@@ -40,6 +40,9 @@ type outgoing struct {
 // has room for them.
 func (q *QP) Transmit(now clock.Instant, s stream.Stream) {
 	q.now = now
+	if q.in.promised {
+		q.keepBoundaries(s)
+	}
 	if why := q.wantAbort.Load(); why != nil && q.phase() != Errored {
 		q.lose(s, *why)
 	}

@@ -59,6 +59,37 @@ type Stream interface {
 	Abort()
 }
 
+// Segments is a Stream that also shows the segments of its connection. offload/tcp
+// implements it. The kernel port does not, because the kernel hides segments.
+type Segments interface {
+	Stream
+
+	// Position is the number of the first octet that Views shows. Octets are numbered
+	// consecutively modulo 2^32, from an arbitrary number on.
+	Position() uint32
+
+	// Ahead returns octets that have arrived behind a hole. Ahead returns each run of
+	// such octets at most once, in no particular order. Receive is called when there is
+	// such a run, but only after the first call of Ahead. The octets are valid until the
+	// ULP method returns. They remain in the stream: Views shows them when the hole is
+	// filled, unless the stream has dropped them and received them again. ok is false if
+	// there is no further run.
+	Ahead() (r Run, ok bool)
+
+	// KeepBoundaries promises the peer that no segment that may arrive out of order
+	// begins in the middle of an Emit. A segment that must be split is then sent
+	// in parts, and each part waits until the one before is acknowledged. The promise
+	// also holds for octets that were emitted before.
+	KeepBoundaries()
+}
+
+// Run is a run of octets behind a hole in the stream.
+type Run struct {
+	Octets   []byte
+	Position uint32 // number of the first octet, as Segments.Position counts
+	Whole    bool   // the first octet is the first one of a segment
+}
+
 // ULP is an upper-layer protocol over one Stream. The methods run on the goroutine of
 // the connection. The methods must not block, allocate or log.
 type ULP interface {

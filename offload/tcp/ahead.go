@@ -12,6 +12,7 @@ import (
 // of d is already held.
 func (b *inbox) hold(s seq.Num, d []byte, f port.Frame) (kept bool, why Drop) {
 	at := b.behind(s)
+	begin := s
 	if at > 0 {
 		if prev := &b.ooo[at-1]; prev.end().After(s) {
 			over := int(s.Until(prev.end()))
@@ -29,7 +30,7 @@ func (b *inbox) hold(s seq.Num, d []byte, f port.Frame) (kept bool, why Drop) {
 		b.note(s)
 		return false, DropDuplicate
 	}
-	return b.insert(at, s, d, f)
+	return b.insert(at, s, d, f, s == begin)
 }
 
 // behind returns the index at which to insert a run that begins at s. Every run before
@@ -60,8 +61,9 @@ func (b *inbox) trimAgainst(at int, s seq.Num, d []byte) []byte {
 	return d
 }
 
-// insert puts d between the runs at-1 and at, which must not overlap d.
-func (b *inbox) insert(at int, s seq.Num, d []byte, f port.Frame) (kept bool, why Drop) {
+// insert puts d between the runs at-1 and at, which must not overlap d. whole says that d begins with the first octet of
+// a segment.
+func (b *inbox) insert(at int, s seq.Num, d []byte, f port.Frame, whole bool) (kept bool, why Drop) {
 	full := b.full(b.share())
 	if at > 0 && (full || len(d) <= small) {
 		if prev := &b.ooo[at-1]; prev.end() == s && prev.room() >= len(d) {
@@ -79,6 +81,10 @@ func (b *inbox) insert(at int, s seq.Num, d []byte, f port.Frame) (kept bool, wh
 	} else {
 		b.aheadFrames++
 	}
+	if b.looks {
+		h.fresh, h.whole = true, whole
+		b.fresh++
+	}
 	b.roomAhead()
 	b.ooo = append(b.ooo, held{})
 	copy(b.ooo[at+1:], b.ooo[at:])
@@ -89,6 +95,7 @@ func (b *inbox) insert(at int, s seq.Num, d []byte, f port.Frame) (kept bool, wh
 
 // releaseAhead releases the memory of an out-of-order run.
 func (b *inbox) releaseAhead(h *held) {
+	b.seen(h)
 	if h.slab != 0 {
 		b.mem.Return(h.slab)
 		b.aheadSlabs--
@@ -96,6 +103,25 @@ func (b *inbox) releaseAhead(h *held) {
 	}
 	b.mem.Release(h.frame)
 	b.aheadFrames--
+}
+
+// seen marks h as not fresh.
+func (b *inbox) seen(h *held) {
+	if h.fresh {
+		h.fresh = false
+		b.fresh--
+	}
+}
+
+// nextFresh returns a run that is fresh, or nil.
+func (b *inbox) nextFresh() *held {
+	for i := len(b.ooo) - 1; b.fresh > 0 && i >= 0; i-- {
+		if h := &b.ooo[i]; h.fresh {
+			b.seen(h)
+			return h
+		}
+	}
+	return nil
 }
 
 // roomAhead makes room for one more out-of-order run.
@@ -162,6 +188,7 @@ func (b *inbox) pull(next seq.Num) seq.Num {
 		} else {
 			b.aheadFrames--
 		}
+		b.seen(&h)
 		h.data = h.data[h.seq.Until(next):]
 		h.seq = next
 		next = h.end()

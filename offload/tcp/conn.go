@@ -135,6 +135,7 @@ type flags struct {
 	finSent     bool
 	finLost     bool
 	sackOK      bool
+	bounds      bool // no segment may arrive out of order that begins in the middle of an Emit (KeepBoundaries)
 	noDelay     bool
 	forced      bool // the next retransmission ignores cwnd
 	cut         bool // this fast recovery has reduced cwnd
@@ -235,7 +236,7 @@ func (c *Conn) loadQueue(st *State, mss uint32) {
 			end = dataSent
 		}
 		n := min(uint32(s.Until(end)), mss)
-		c.q.push(entry{seq: s, n: n})
+		c.q.push(entry{seq: s, n: n, how: inner})
 		if sent {
 			// The time and the number of transmissions are not known, so that the entry gives no sample (Karn).
 			e := c.q.last()

@@ -94,7 +94,7 @@ func (c *Conn) exportMoved(now clock.Instant) *Moved {
 		ProgressAt: c.patience.progressAt, HeardAt: c.patience.lastHeard, StalledAt: c.patience.stalledAt, SentAt: c.congestion.lastData,
 		Recovering: c.mode == fast, Repairing: c.mode == repair, Missing: missing, Resent: again, FinLost: c.finLost,
 		Hole: c.q.sacked > 0 && !c.loss.rack.reordered, DupAcks: c.loss.dupAcks,
-		AckNow: c.ackNow, Arrived: c.arrived,
+		AckNow: c.ackNow, Arrived: c.arrived, Bounds: c.bounds,
 		ECNEcho: c.ecn.echo, ECNReduced: c.ecn.cwr, ECNHeld: c.ecn.held,
 		FirstMTU: p.first, LinkMTU: p.widest, WidenAt: p.tryAt, WidenPause: p.pause,
 		RcvSize: c.tune.size, RcvMost: c.tune.most,

@@ -26,6 +26,14 @@ const (
 	inSharedSlab              // the octets are in a slab, which a later entry owns
 )
 
+// how is a set of flags of an entry.
+type how uint8
+
+const (
+	pushed how = 1 << iota // the entry was the last one in the queue when it was sent
+	inner                  // the entry may begin in the middle of an Emit
+)
+
 // entry is one segment, either unsent, or sent and not acknowledged. A retransmitted entry keeps
 // its boundaries, unless it must be split.
 type entry struct {
@@ -35,7 +43,7 @@ type entry struct {
 	tx     uint8  // number of transmissions, saturating
 	mark   mark
 	store  store
-	push   bool          // the entry was the last one in the queue when it was sent
+	how    how
 	frame  port.Frame    // the frame; for octets in a slab, Addr is the slab's id
 	sentAt clock.Instant // time of the last transmission
 }
@@ -181,7 +189,8 @@ func (q *queue) split(i, k uint32) bool {
 	*b = *a
 	b.seq, b.off, b.n = a.seq.Add(seq.Len(k)), a.off+k, a.n-k
 	a.n = k
-	a.push = false
+	a.how &^= pushed
+	b.how |= inner
 	switch a.store {
 	case inFrame:
 		a.store = inShared

@@ -14,6 +14,8 @@ type held struct {
 	slab  uint32     // the slab of data; 0: none
 	heap  bool       // data is neither in a frame nor in a slab (State.Unread, or spilt)
 	spilt bool       // data is in inbox.spill
+	fresh bool       // the run is out of order, and Ahead has not returned it
+	whole bool       // the run begins with the first octet of a segment, valid if fresh
 }
 
 // framed reports whether the run lies in a frame.
@@ -45,6 +47,8 @@ type inbox struct {
 	count  uint32
 	unread uint32 // octets in ring
 	stuck  bool   // there were too many octets for spill, and no octet has been consumed since
+	looks  bool   // the upper layer calls Ahead
+	fresh  uint16 // fresh runs in ooo
 	frames int    // frames in ring
 	slabs  int    // slabs in ring
 	spill  []byte // buffer of octets that were moved out of frames; nil: none (unburden.go)

@@ -57,7 +57,7 @@ func (c *Conn) resume(now clock.Instant, st *State) {
 		c.patience.retries, c.patience.probes, c.backoff = m.Retries, m.Probes, m.PersistBackoff
 		c.patience.progressAt, c.patience.lastHeard, c.patience.stalledAt = m.ProgressAt, m.HeardAt, m.StalledAt
 		c.congestion.lastData, c.loss.dupAcks = m.SentAt, m.DupAcks
-		c.ackNow, c.arrived = m.AckNow, m.Arrived || len(st.Unread) > 0
+		c.ackNow, c.arrived, c.bounds = m.AckNow, m.Arrived || len(st.Unread) > 0, m.Bounds
 		c.ecn.echo, c.ecn.cwr, c.ecn.held, c.ecn.until = m.ECNEcho, m.ECNReduced, m.ECNHeld, st.SndNxt
 		c.resumePath(m)
 		c.tune.size = min(max(c.tune.size, m.RcvSize), c.cfg.RcvBuf)

@@ -150,7 +150,9 @@ func (c *Conn) outOfOrder(at seq.Num, d []byte, s *Segment) (kept bool, why Drop
 	if !c.sackOK {
 		c.dupOwed++
 	}
-	return c.in.hold(at, d, s.Frame)
+	kept, why = c.in.hold(at, d, s.Frame)
+	c.arrived = c.arrived || c.in.fresh > 0
+	return kept, why
 }
 
 // takeFIN processes the peer's FIN once everything before it has arrived.

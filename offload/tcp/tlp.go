@@ -109,7 +109,7 @@ func (c *Conn) sendTail(now clock.Instant, out Output) bool {
 		return true
 	}
 	i := c.q.sent
-	fresh := i < c.q.count && c.fits(i) && c.windowAllows(i)
+	fresh := i < c.q.count && !c.waits(i) && c.fits(i) && c.windowAllows(i)
 	if !fresh {
 		i--
 		if c.isTrial(c.q.at(i)) { // the size of the trial may be why no ACK arrives
@@ -118,7 +118,7 @@ func (c *Conn) sendTail(now clock.Instant, out Output) bool {
 			c.loseOversize()
 			return c.sendLost(now, out)
 		}
-		if !c.fits(i) || c.q.at(i).end().After(c.sndUna.Add(seq.Len(c.sndWnd))) {
+		if c.waits(i) || !c.fits(i) || c.q.at(i).end().After(c.sndUna.Add(seq.Len(c.sndWnd))) {
 			c.loss.tail.want = false // the peer would not accept the probe
 			return true
 		}

@@ -49,7 +49,7 @@ func (c *Conn) sendLost(now clock.Instant, out Output) bool {
 			continue
 		}
 		c.loss.lostFrom = e.seq
-		if !c.fits(i) || (!c.forced && (c.frto == frtoWaits || !c.mayResend(i))) {
+		if c.waits(i) || !c.fits(i) || (!c.forced && (c.frto == frtoWaits || !c.mayResend(i))) {
 			return true
 		}
 		if !c.transmit(now, out, i) {
@@ -85,7 +85,7 @@ func (c *Conn) sendNew(now clock.Instant, out Output) bool {
 	}
 	for c.q.sent < c.q.count {
 		i := c.q.sent
-		if !c.fits(i) || c.nagle(i) || !c.windowAllows(i) {
+		if c.waits(i) || !c.fits(i) || c.nagle(i) || !c.windowAllows(i) {
 			break
 		}
 		if !c.cwndAllows(c.q.at(i).n) {
@@ -140,6 +140,10 @@ func (c *Conn) fits(i uint32) bool {
 	return e.n <= mss || (i == c.q.sent && c.isTrial(e)) || c.q.split(i, mss)
 }
 
+// waits reports whether entry i must not be sent yet, because it may begin in the middle of an Emit and could arrive out
+// of order. When all octets before it are acknowledged, it arrives in order (see KeepBoundaries).
+func (c *Conn) waits(i uint32) bool { return i > 0 && c.bounds && c.q.at(i).how&inner != 0 }
+
 // transmit sends entry i, for the first time or again. If there is no frame or no room, it returns false and has
 // changed nothing.
 func (c *Conn) transmit(now clock.Instant, out Output, i uint32) bool {
@@ -150,7 +154,7 @@ func (c *Conn) transmit(now clock.Instant, out Output, i uint32) bool {
 	first := i == c.q.sent
 	flags := wire.ACK
 	last := i == c.q.count-1
-	push := e.push || last
+	push := e.how&pushed != 0 || last
 	if push {
 		flags |= wire.PSH
 	}
@@ -181,7 +185,9 @@ func (c *Conn) hand(out Output, h *wire.TCPFields, e *entry) bool {
 func (c *Conn) sentData(now clock.Instant, i uint32, first, push, fin bool) {
 	c.acknowledged(false)
 	e := c.q.at(i)
-	e.push = push
+	if push {
+		e.how |= pushed
+	}
 	e.sentAt = now
 	if e.tx < 255 {
 		e.tx++

@@ -162,6 +162,7 @@ type Moved struct {
 
 	AckNow  bool // an ACK must be sent at once
 	Arrived bool // Arrived has not yet reported octets or a FIN
+	Bounds  bool // KeepBoundaries was called
 
 	ECNEcho, ECNReduced, ECNHeld bool // RFC 3168: an ECE is due, a CWR is due, a reduction is not confirmed
 

@@ -10,6 +10,7 @@ import (
 	"github.com/stag-rdma/stag/offload/mpa"
 	"github.com/stag-rdma/stag/offload/rdmap"
 	"github.com/stag-rdma/stag/offload/signal"
+	"github.com/stag-rdma/stag/offload/wire"
 	"github.com/stag-rdma/stag/offload/work"
 	"github.com/stag-rdma/stag/test/scenario"
 	"github.com/stag-rdma/stag/test/simnic"
@@ -87,6 +88,7 @@ func (r *rig) open(p *plan) (how string, err error) {
 	crc, rtr := r.IntN(3) != 0 || r.weather.Link.Forge > 0, mpa.RTR(r.IntN(4))
 	depths := [2]uint16{uint16(1 + r.IntN(3)), uint16(1 + r.IntN(3))}
 	marks := [2]bool{r.IntN(4) == 0, r.IntN(4) == 0}
+	extensions := []wire.Extensions{0, wire.ExtAlignedFPDUs}[r.IntN(2)]
 	if (!agreed[0].Initiator && !p.speaks(1) || !agreed[1].Initiator && !p.speaks(0)) && rtr == mpa.NoRTR {
 		rtr = mpa.RTRWrite // otherwise the responder could never begin
 	}
@@ -94,6 +96,7 @@ func (r *rig) open(p *plan) (how string, err error) {
 		a := &agreed[i]
 		a.CRC, a.RTR, a.ORD, a.IRD = crc, rtr, depths[i], depths[1-i]
 		a.SendMarkers, a.ReceiveMarkers = marks[i], marks[1-i]
+		a.Extensions = extensions
 		if err := r.ends[i].make(r, i, *a); err != nil {
 			return "", err
 		}

@@ -68,6 +68,7 @@ var (
 	_ = counter("rdma_sends_transmitted", "Sends of all types.", ofDevice, "rdmap.sends_out")
 	_ = counter("rdma_send_received_bytes", "Payload of Sends.", ofDevice, "rdmap.send_octets_in")
 	_ = counter("rdma_send_transmitted_bytes", "Payload of Sends.", ofDevice, "rdmap.send_octets_out")
+	_ = counter("rdma_out_of_order_octets_received", "Payload octets that were placed while octets in front of them were missing.", ofDevice, "rdmap.out_of_order_octets_in")
 	_ = counter("rdma_invalidates_received", "Sends with Invalidate; they also count as Sends.", ofDevice, "rdmap.invalidates_in")
 	_ = counter("rdma_invalidates_transmitted", "Sends with Invalidate; they also count as Sends.", ofDevice, "rdmap.invalidates_out")
 	_ = counter("rdma_immediates_received", "Immediate Data messages of peers (RFC 7306).", ofDevice, "rdmap.immediates_in")

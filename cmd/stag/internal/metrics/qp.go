@@ -26,6 +26,7 @@ var (
 	_ = qpCounter("sends_transmitted", "Sends of all types.", "rdmap.sends_out")
 	_ = qpCounter("send_received_bytes", "Payload of Sends.", "rdmap.send_octets_in")
 	_ = qpCounter("send_transmitted_bytes", "Payload of Sends.", "rdmap.send_octets_out")
+	_ = qpCounter("out_of_order_octets_received", "Payload octets that were placed while octets in front of them were missing.", "rdmap.out_of_order_octets_in")
 	_ = qpCounter("invalidates_received", "Sends with Invalidate; they also count as Sends.", "rdmap.invalidates_in")
 	_ = qpCounter("invalidates_transmitted", "Sends with Invalidate; they also count as Sends.", "rdmap.invalidates_out")
 	_ = qpCounter("immediates_received", "Immediate Data messages of the peer (RFC 7306).", "rdmap.immediates_in")
