@@ -44,6 +44,13 @@ type QPConfig struct {
 	// it for each completion of the QP. nil means none.
 	Context any
 
+	// Rate limits the QP's transmission, in octets of payload per second. 0 means no limit.
+	// In any time t at most Rate*(t+2ms) octets and one segment leave. The payload of Sends,
+	// Writes, and answers to the peer's Reads counts. Headers, retransmissions, Read
+	// Requests, atomic operations and Immediate Data do not count. A request that waits
+	// holds back those behind it. See also WRDelay. Rate is at most 10^12.
+	Rate uint64
+
 	// SRQ is the shared receive queue from which the QP takes its receives. nil means that
 	// the QP has a receive queue of its own. With an SRQ, MaxSGE concerns sends only.
 	SRQ *SRQ
@@ -95,6 +102,9 @@ func (c QPConfig) fill() (QPConfig, error) {
 		if *f.value < 1 || *f.value > f.most {
 			errs = append(errs, fmt.Errorf("%s is %d: choose 1 to %d", f.name, *f.value, f.most))
 		}
+	}
+	if c.Rate > rdmap.MaxRate {
+		errs = append(errs, fmt.Errorf("a Rate of %d: choose up to %d, or 0 for no limit", c.Rate, uint64(rdmap.MaxRate)))
 	}
 	return c, errors.Join(errs...)
 }

@@ -88,7 +88,7 @@ func (q *QP) mayStart() bool {
 	switch {
 	case w.Flags&work.Fence != 0 && !q.orq.empty():
 		return false
-	case q.settling.held || q.out.delay.until != clock.Never:
+	case q.settling.held || q.out.delay != clock.Never:
 		return false
 	case sqOpOf(w.Op).answered:
 		return q.orq.count < max(1, int(q.agree.ORD)) // with ORD 0 the request may start, and beginRequest then fails it

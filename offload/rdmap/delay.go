@@ -10,23 +10,19 @@ import (
 // MaxDelay is the longest time for which a Delay request makes later requests wait.
 const MaxDelay = 24 * time.Hour
 
-// delay is the Delay request that the send queue waits for.
-type delay struct {
-	until clock.Instant // clock.Never: the queue waits for no Delay
-	pos   uint32        // position of the request in the send queue
-}
-
 // beginDelay makes later requests wait. The time begins when all earlier requests have
 // been given to the stream.
 func (q *QP) beginDelay(w *work.SendWQE) {
-	q.out.delay = delay{until: q.now.Add(time.Duration(w.Remote)), pos: q.out.pos}
+	q.out.delay = q.now.Add(time.Duration(w.Remote))
 	q.elapse()
 }
 
-// elapse finishes the Delay request if its time has passed.
+// elapse finishes the Delay request if its time has passed. No request was started after
+// it.
 func (q *QP) elapse() {
-	if q.out.delay.until.Due(q.now) {
-		q.out.delay.until = clock.Never
-		q.sq.At(q.out.delay.pos).Done = true
+	if q.out.delay.Due(q.now) {
+		q.out.delay = clock.Never
+		_, next := q.sq.Started()
+		q.sq.At(next - 1).Done = true
 	}
 }

@@ -319,7 +319,7 @@ func (q *QP) flushUnwanted() {
 // these octets (RFC 5040 §6.2.1). Programs rely on this, as on cxgb4's flush in
 // rdma-core.
 func (q *QP) flushSends() {
-	q.settling, q.out.delay = settling{}, delay{}
+	q.settling, q.out.delay = settling{}, clock.Never
 	for q.sq.Posted() {
 		q.sq.Begin()
 	}

@@ -26,7 +26,15 @@ type Config struct {
 	SendDepth, RecvDepth int      // work requests that a queue holds, at least 1
 	MaxSGE               int      // elements of a work request's list, 1 to 255
 	MaxInline            int      // largest length of inline data in octets
-	SignalAll            bool     // every send has the flag Signaled
+
+	// Shared is the queue from which the QP takes its receives. If Shared is nil, the QP
+	// has a receive queue of its own. RecvPD is the protection domain of the memory of
+	// Shared's receives. RecvDepth and RecvRing are not used with Shared, and RecvPD is
+	// not used without it.
+	Shared *work.SharedQueue
+	RecvPD tpt.PD
+
+	SignalAll bool // every send has the flag Signaled
 
 	// Reactive says what happens when the table refuses a request for a region or window:
 	// the send queue is drained until Resume. If Reactive is false, the connection ends.
@@ -35,16 +43,14 @@ type Config struct {
 	// Registers says that the send queue takes registrations (work.WRRegMR).
 	Registers bool
 
+	// Rate is how many octets of payload leave in a second, at most MaxRate. 0 means no
+	// limit. The payload of Sends, Writes and Read Responses counts. Retransmissions,
+	// headers, Read Requests, atomic operations and Immediate Data do not count.
+	Rate uint64
+
 	// SendRing and RecvRing are memory for the queues, laid out for the depths and
 	// limits above. A queue without a ring allocates its own memory.
 	SendRing, RecvRing *work.Ring
-
-	// Shared is the queue from which the QP takes its receives. If Shared is nil, the QP
-	// has a receive queue of its own. RecvPD is the protection domain of the memory of
-	// Shared's receives. RecvDepth and RecvRing are not used with Shared, and RecvPD is
-	// not used without it.
-	Shared *work.SharedQueue
-	RecvPD tpt.PD
 }
 
 // QP is one end of a reliable connection. A QP is the state machine between work queues
@@ -61,10 +67,10 @@ type QP struct {
 	// them.
 	sq        work.SendQueue
 	rq        work.RecvQueue
-	wantClose atomic.Bool
 	halt      halt
 	wantAbort atomic.Pointer[error] // the cause of an abort; nil: none is wanted
-	spilt     atomic.Bool           // a CQ of the QP is known to be overrun
+	wantClose atomic.Bool
+	spilt     atomic.Bool // a CQ of the QP is known to be overrun
 
 	// Step writes these fields, and any goroutine may read them.
 	state    atomic.Uint32
@@ -149,6 +155,9 @@ func New(c Config) *QP {
 		sends:    ddp.NewQueue(),
 		requests: ddp.NewQueue(),
 		msn:      [queues]uint32{1, 1, 1, 1},
+	}
+	if c.Rate != 0 {
+		q.out.pace = new(pace)
 	}
 	q.sq.Init(c.SendRing, c.SendDepth, c.MaxSGE, c.MaxInline)
 	if c.SignalAll {
@@ -295,7 +304,7 @@ func (q *QP) Deadline() clock.Instant {
 	case q.held.active || q.settling.active && q.alive():
 		return q.now.Add(settleAgain)
 	case q.alive() && !q.weShut:
-		return clock.Sooner(q.nudge.at, q.out.delay.until)
+		return clock.Sooner(clock.Sooner(q.nudge.at, q.out.delay), q.out.pace.deadline())
 	}
 	if q.term == nil {
 		return clock.Never

@@ -10,10 +10,10 @@ import (
 // settling are the requests on the table whose tickets may not have passed: the requests
 // that have a function table in sqOps, are not done, and are not behind last.
 type settling struct {
-	active bool
-	held   bool       // a ticket of an earlier step has not passed, so that no request can start
 	ticket tpt.Ticket // the newest ticket; the older ones pass before it
 	last   uint32     // position of the newest request
+	active bool
+	held   bool // a ticket of an earlier step has not passed, so that no request can start
 }
 
 // perform performs the request w on the table.

@@ -25,15 +25,16 @@ const (
 type outgoing struct {
 	msg    ddp.Message
 	what   carries
+	sum    byte                           // sum of octets that are read only to test whether they can be read
+	turn   bool                           // a Response was sent last, so that a work request is next
 	pos    uint32                         // aRequest: position of the request in the send queue
 	wr     *work.SendWQE                  // aRequest: copy of the request, made before its first segment
 	fixed  [wire.ReadRequestLen + 32]byte // whole payload of a message that is always one segment, such as a Read Request or Terminate
 	nfixed int                            // octets in fixed; 0: the payload comes from memory
 	mem    pieces                         // memory of the next segment's payload
-	sum    byte                           // sum of octets that are read only to test whether they can be read
 	whole  []byte                         // whole payload of a request that was just checked; valid until send returns
-	turn   bool                           // a Response was sent last, so that a work request is next
-	delay  delay
+	delay  clock.Instant                  // time at which the Delay request that was started last ends; clock.Never: it has ended
+	pace   *pace                          // nil: the QP has no rate
 }
 
 // Transmit implements stream.ULP. Transmit sends segments of messages while the stream
@@ -59,6 +60,7 @@ func (q *QP) Transmit(now clock.Instant, s stream.Stream) {
 		q.quiet(s)
 		q.settleRequests()
 		q.elapse()
+		q.out.pace.resume(q.now)
 		q.send(s)
 		if q.overrun {
 			q.overflowed()
@@ -85,6 +87,9 @@ func (q *QP) send(s stream.Stream) {
 	for q.out.msg.Open() || q.begin() {
 		if !q.out.msg.Open() {
 			continue // begin has performed a request without a message
+		}
+		if q.out.pace.deadline() != clock.Never && q.paced() {
+			break
 		}
 		if !q.sendSegment(s) {
 			break
@@ -124,6 +129,9 @@ func (q *QP) sendSegment(s stream.Stream) bool {
 		return false
 	}
 	q.counts.out.count(m.Opcode, n, !m.Open())
+	if q.paced() {
+		q.out.pace.spend(q.now, n, q.cfg.Rate)
+	}
 	if !m.Open() {
 		q.sent()
 	}
