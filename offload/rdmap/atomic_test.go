@@ -307,7 +307,8 @@ func TestAtomicsAndReadsInOrder(t *testing.T) { // RFC 7306 §7
 	stag, words := s.target(2, atomicRights|tpt.RemoteRead)
 	s.st.room = 0
 	s.receives(work.RecvWR{ID: 1})
-	s.gets(atomicRequest(1, 0, 1, stag, 0, 10, 0, 0, 0), send(1, nil))
+	s.st.in = append(s.st.in, atomicRequest(1, 0, 1, stag, 0, 10, 0, 0, 0), send(1, nil))
+	s.q.Receive(s.now, s.st) // without a Transmit
 	s.completes(received(1, 0))
 	if words[0].Load() != 10 {
 		t.Fatal("the Send was delivered before the operation was executed")
@@ -319,6 +320,21 @@ func TestAtomicsAndReadsInOrder(t *testing.T) { // RFC 7306 §7
 	s.st.room = -1
 	s.turn()
 	s.sends(atomicResponse(1, 1, 0), response(7, 0, native(10)), atomicResponse(2, 2, 10), response(8, 0, native(30)))
+}
+
+// An operation that waits behind a Read is checked when it arrives, not only when its turn
+// comes.
+func TestWaitingAtomicIsChecked(t *testing.T) {
+	s := open(t, withRFC7306)
+	stag, _ := s.target(1, atomicRights)
+	s.st.room = 0
+	f := atomicRequest(2, 0, 1, stag^1, 0, 1, 0, 0, 0)
+	s.st.in = append(s.st.in, readRequest(1, 1, 0, 1, uint32(s.all), regionStart), f)
+	s.q.Receive(s.now, s.st)
+	s.is(Terminate)
+	s.st.room = -1
+	s.turn()
+	s.hasTerminated(ProtInvalidSTag, f)
 }
 
 // The region is revoked before an operation that waits behind a Read is executed.
@@ -369,30 +385,81 @@ func TestAtomicMemoryGone(t *testing.T) {
 
 // The peer's operations and this program's own lose no update of the same word.
 func TestAtomicWithTheHost(t *testing.T) {
-	const rounds = 20000
+	const rounds = 2000
 	s := open(t, withRFC7306)
 	stag, words := s.target(1, atomicRights)
 	var wg sync.WaitGroup
-	for range 2 {
-		wg.Go(func() {
-			for range rounds {
-				words[0].Add(1)
-			}
-		})
-	}
+	var done atomic.Bool
+	var added, swapped uint64
 	wg.Go(func() {
-		for range rounds {
-			for old := words[0].Load(); !words[0].CompareAndSwap(old, old+1<<32); old = words[0].Load() {
+		for ; !done.Load(); added++ {
+			words[0].Add(1)
+		}
+	})
+	wg.Go(func() {
+		for !done.Load() {
+			if old := words[0].Load(); words[0].CompareAndSwap(old, old+1) {
+				swapped++
 			}
 		}
 	})
-	for i := range uint32(rounds) {
-		s.gets(atomicRequest(i+1, 0, i, stag, 0, 1, uint64(i%2)<<63, 0, 0))
-		s.st.out = s.st.out[:0]
+	n, last := uint32(0), uint64(0)
+	for between := 0; n < rounds || between < rounds/2; n++ { // until the host has come in between often enough
+		s.gets(atomicRequest(n+1, 0, n, stag, 0, 1, uint64(n%2)<<63, 0, 0))
+		old := be.Uint64(ulpduOf(s.st.out[0])[22:])
+		if s.st.out = s.st.out[:0]; old != last {
+			between++
+		}
+		last = old + 1
 	}
+	done.Store(true)
 	wg.Wait()
-	if got, want := words[0].Load(), uint64(3*rounds+rounds<<32); got != want {
-		t.Errorf("the word is %#x, want %#x", got, want)
+	if got, want := words[0].Load(), uint64(n)+added+swapped; got != want {
+		t.Errorf("the word is %d after %d, %d and %d additions", got, n, added, swapped)
+	}
+}
+
+// Every kind of operation is atomic with respect to the host's own. The host comes in
+// between often, because nothing but the operation runs.
+func TestModifyIsAtomic(t *testing.T) {
+	for name, r := range map[string]wire.AtomicRequestFields{
+		"FetchAdd":        {Op: wire.FetchAdd, Data: 1},
+		"masked FetchAdd": {Op: wire.FetchAdd, Data: 1, Mask: 1 << 63},
+		"CmpSwap":         {Op: wire.CmpSwap, Mask: 1<<63 | 1, Data: 1, CompareMask: 1}, // changes no other bit than the lowest
+	} {
+		t.Run(name, func(t *testing.T) {
+			var w atomic.Uint64
+			var wg sync.WaitGroup
+			var done atomic.Bool
+			var added, changed uint64
+			wg.Go(func() {
+				for ; !done.Load(); added++ {
+					w.Add(2)
+				}
+			})
+			for last, between := uint64(0), 0; between < 5000; {
+				old := modify(&w, &r)
+				if old>>1 != last>>1 {
+					between++
+				}
+				switch last = old; {
+				case r.Op == wire.FetchAdd:
+					last, changed = old+1, changed+1
+				case old&1 == 0:
+					changed++
+					w.Add(allBits) // takes the lowest bit away again
+				}
+			}
+			done.Store(true)
+			wg.Wait()
+			want := 2 * added
+			if r.Op == wire.FetchAdd {
+				want += changed
+			}
+			if got := w.Load(); got != want {
+				t.Errorf("the word is %d, want %d", got, want)
+			}
+		})
 	}
 }
 
