@@ -1,6 +1,7 @@
 package tpt
 
 import (
+	"flag"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -20,6 +21,7 @@ type thing struct {
 	windows int
 	touch   bool
 	touched bool
+	mapped  []byte // memory of Map that has not been registered yet; nil: none
 }
 
 // world is a plain model of the table's verbs, by STag.
@@ -34,20 +36,22 @@ type world struct {
 	done   map[string]int
 }
 
-// TestModel makes 100,000 random steps with all verbs, and compares each answer of the
-// table with that of the model.
+var steps = flag.Int("steps", 100000, "how many random steps to make with the verbs of the table")
+
+// TestModel makes random steps with all verbs, and compares each answer of the table with
+// that of the model.
 func TestModel(t *testing.T) {
 	s := newStage(t, Config{Entries: 32, Seed: [32]byte{2}})
 	w := &world{t: t, s: s, luck: rand.New(rand.NewPCG(3, 4)), pds: [2]PD{s.pd, s.domain()}, things: map[STag]*thing{}, done: map[string]int{}}
-	verbs := []func(){w.register, w.alloc, w.bind, w.bind, w.bind, w.invalidate, w.local, w.deregister, w.deregister, w.rereg, w.touch, w.check, w.check, w.check, w.check}
-	for range 100000 {
+	verbs := []func(){w.register, w.register, w.touch, w.alloc, w.bind, w.bind, w.bind, w.invalidate, w.local, w.reserve, w.mapping, w.mapping, w.registerWR, w.registerWR, w.deregister, w.deregister, w.rereg, w.touch, w.check, w.check, w.check, w.check}
+	for range *steps {
 		verbs[w.luck.IntN(len(verbs))]()
 		if t.Failed() {
 			return
 		}
 	}
-	for _, verb := range []string{"register", "alloc", "bind", "unbind", "invalidate", "local", "deregister", "rereg", "touch", "check"} {
-		if w.done[verb] < 100 {
+	for _, verb := range []string{"reserve", "map", "register by request", "register", "alloc", "bind", "unbind", "invalidate", "local", "deregister", "rereg", "touch", "check"} {
+		if w.done[verb] < min(100, *steps/1000) {
 			t.Errorf("%s succeeded only %d times: the test does not try it", verb, w.done[verb])
 		}
 	}
@@ -121,6 +125,53 @@ func (w *world) alloc() {
 	}
 }
 
+func (w *world) reserve() {
+	pd, qp := w.pd(), uint32(w.luck.IntN(3))
+	stag, err := w.s.Reserve(pd, qp)
+	if w.agree("reserve", err == nil, len(w.things) < 31) {
+		w.knows(stag, &thing{kind: KindRegion, pd: pd, qp: qp})
+	}
+}
+
+func (w *world) mapping() {
+	stag, pd, mem := w.stag(KindRegion), w.pd(), w.s.heap[64:][:1+w.luck.IntN(64)]
+	if w.luck.IntN(2) == 0 {
+		mem = make([]byte, 64)
+	}
+	x := w.things[stag]
+	next, err := w.s.Map(stag, pd, mem)
+	if !w.agree("map", err == nil, x != nil && x.kind == KindRegion && !x.valid && x.pd == pd && x.windows == 0) {
+		return
+	}
+	if next == stag || next.Index() != stag.Index() {
+		w.t.Errorf("%v after %v", next, stag)
+	}
+	w.forgets(stag)
+	w.knows(next, x)
+	x.mapped, x.rights, x.touch, x.touched = mem, 0, false, false
+}
+
+// registerWR does what a work request does that registers.
+func (w *world) registerWR() {
+	r := Registration{STag: w.stag(KindRegion), PD: w.pd(), QP: w.qp(), Start: uint64(w.luck.IntN(9)), Len: uint64(1 + w.luck.IntN(70)), Rights: Rights(w.luck.IntN(int(allRights) + 1))}
+	x, want := w.things[r.STag], OK
+	switch {
+	case x == nil || x.kind != KindRegion:
+		want = BadSTag
+	case x.pd != r.PD || x.qp != 0 && x.qp != r.QP:
+		want = WrongPD
+	case x.valid || x.windows != 0:
+		want = Bound
+	case r.Rights&changing != 0 && r.Rights&LocalWrite == 0:
+		want = NoRight
+	case r.Len > uint64(len(x.mapped)):
+		want = NoSpace
+	}
+	if w.agree("register by request", w.s.StartRegister(&r), want) {
+		x.valid, x.mem, x.start, x.rights, x.mapped = true, x.mapped[:r.Len], r.Start, r.Rights|LocalRead, nil
+	}
+}
+
 // unbound ends the binding of a window in the model.
 func (w *world) unbound(x *thing) {
 	if x.kind == KindWindow && x.valid {
@@ -162,9 +213,9 @@ func (w *world) bind() {
 		want = BadSTag
 	case r.pd != b.PD || r.qp != 0 && r.qp != b.QP:
 		want = WrongPD
-	case r.rights&Bind == 0:
+	case r.rights&Bind == 0 || b.Rights&changing != 0 && r.rights&LocalWrite == 0:
 		want = NoRight
-	case b.TO < r.start || b.TO+b.Len > r.start+64:
+	case b.TO < r.start || b.TO+b.Len > r.start+uint64(len(r.mem)):
 		want = OutOfBounds
 	}
 	_, f := w.s.Bind(&b)
