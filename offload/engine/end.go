@@ -23,7 +23,8 @@ func (e *Engine) finish(f *flow, err error) {
 	e.worked = true
 	e.ends = append(e.ends, End{ID: f.id, Err: err, Gone: !lingers, Stats: stats})
 	if lingers {
-		f.linger, f.lingers = linger, true
+		kept := linger // a copy, so that a flow without TIME-WAIT allocates nothing
+		f.linger, f.lingers = &kept, true
 		e.timers.set(f, f.linger.Deadline())
 		return
 	}

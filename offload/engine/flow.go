@@ -28,7 +28,7 @@ type flow struct {
 	news   *flow        // the next flow on e.news
 
 	lingers bool
-	linger  tcp.TimeWait
+	linger  *tcp.TimeWait // nil until the connection is in TIME-WAIT
 
 	slabs   int  // number of slabs that the connection holds
 	held    int  // number of transmit frames that the connection holds
