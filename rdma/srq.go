@@ -46,7 +46,7 @@ func (c SRQConfig) fill() (SRQConfig, error) {
 // A Send that finds the SRQ empty ends its connection, as with a QP's own receive queue:
 // iWARP cannot tell the peer to wait. Post more receives in time: the event
 // SRQLimitReached says when (SetLimit). A peer that sends without limit takes receives from
-// all other peers of the SRQ (RFC 5042 §6.4.2). Peers that do not trust each other need
+// all other peers of the SRQ (RFC 5042 §6.4.3.1). Peers that do not trust each other need
 // SRQs of their own. The completions say which QP has taken how many receives.
 //
 // When a QP of an SRQ ends, the receives in the SRQ stay posted. The event
