@@ -37,6 +37,15 @@ type MROptions struct {
 	// behalf of its peer (RFC 5041 §8.2: the STag is associated with one stream). QP must
 	// be of the region's PD. If QP is nil, all QPs of the PD may use the region.
 	QP *QP
+
+	// OneTouch makes the region serve one Write of a peer (US 7,299,266, FIG. 18B). When the
+	// last segment of that Write has been placed and everything before it has arrived, the
+	// STag is invalid, and the region remains registered until Close. A second Write, through
+	// any QP, is refused, ends its connection, and makes the STag invalid at once. A
+	// retransmission is not a second Write. If a connection ends after its Write was placed
+	// out of order and before it was delivered, the region counts as used. Such a region has
+	// RemoteWrite, and neither RemoteRead nor RemoteAtomic, because Reads are not counted.
+	OneTouch bool
 }
 
 // AllocMR registers size octets of the region heap, at least 1. The octets are zero. The
@@ -134,6 +143,9 @@ func (pd *PD) register(mem []byte, access Access, o []MROptions) (*MR, error) {
 	if access&ZeroBased != 0 && opts.Start != 0 {
 		return nil, fmt.Errorf("zero-based and beginning at %#x: choose one", opts.Start)
 	}
+	if opts.OneTouch && (rights&tpt.RemoteWrite == 0 || rights&(tpt.RemoteRead|tpt.RemoteAtomic) != 0) {
+		return nil, errors.New("one touch is for Writes of peers: use it with RemoteWrite, without RemoteRead and RemoteAtomic")
+	}
 	if err := pd.enter(&pd.mrs); err != nil {
 		return nil, err
 	}
@@ -142,7 +154,7 @@ func (pd *PD) register(mem []byte, access Access, o []MROptions) (*MR, error) {
 		pd.leave(&pd.mrs)
 		return nil, err
 	}
-	stag, err := pd.adapter.table.Register(tpt.Region{PD: pd.domain, QP: qp, Memory: mem, Start: opts.Start, Rights: rights})
+	stag, err := pd.adapter.table.Register(tpt.Region{PD: pd.domain, QP: qp, Memory: mem, Start: opts.Start, Rights: rights, OneTouch: opts.OneTouch})
 	if err != nil {
 		pd.unbind(qp)
 		pd.leave(&pd.mrs)

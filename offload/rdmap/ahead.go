@@ -26,10 +26,11 @@ type ahead struct {
 
 // early is a segment that was placed early.
 type early struct {
-	tail  mpa.Tail
-	spoil bool // a segment in front of it has written to the same memory since
-	wide  bool // the memory has several pieces; span is the first
-	span  span
+	tail    mpa.Tail
+	touched bool // the segment has touched its entry (onetouch.go)
+	spoil   bool // a segment in front of it has written to the same memory since
+	wide    bool // the memory has several pieces; span is the first
+	span    span
 }
 
 // mostEarly limits the segments of a connection that wait behind a hole. Further
@@ -95,6 +96,9 @@ func (q *QP) placeEarly(ulpdu []byte, tail mpa.Tail) {
 		return
 	}
 	e := early{tail: tail, span: spanOf(mem), wide: len(mem) < len(s.Payload)}
+	if access.Right == tpt.RemoteWrite && !q.touchEarly(&a.memo, s, &e) {
+		return
+	}
 	a.overwrite(at, e.span, e.wide)
 	if !placeAll(&a.memo, mem, s.Payload) {
 		q.vanished(s.STag)
@@ -120,32 +124,32 @@ func (q *QP) awaits(s *ddp.Segment) bool {
 // stream contradicts what was placed early.
 func (q *QP) arrives(s stream.Stream) (ok bool) {
 	if segments, is := s.(stream.Segments); is {
-		q.in.placed, ok = q.in.ahead.arrive(q.rx.Tail(segments))
+		q.in.placed, q.in.touched, ok = q.in.ahead.arrive(q.rx.Tail(segments))
 		return ok
 	}
 	return true
 }
 
 // arrive decides about the FPDU that is next in order. placed is true if its payload was
-// placed early and is still in place. ok is false if the stream contradicts what was
+// placed early and is still in place. touched says that it has touched its entry. ok is false if the stream contradicts what was
 // placed: the peer has broken its promise about the beginnings of FPDUs, or has sent
 // different octets for the same position.
-func (a *ahead) arrive(tail mpa.Tail) (placed, ok bool) {
+func (a *ahead) arrive(tail mpa.Tail) (placed, touched, ok bool) {
 	if a.passed == len(a.early) {
-		return false, true
+		return false, false, true
 	}
 	e := &a.early[a.passed]
 	if int32(e.tail.End-tail.End) > 0 {
-		return false, true
+		return false, false, true
 	}
 	if e.tail != tail {
-		return false, false
+		return false, false, false
 	}
-	placed = !e.spoil
+	placed, touched = !e.spoil, e.touched
 	if a.passed++; a.passed == len(a.early) {
 		a.early, a.passed = a.early[:0], 0
 	}
-	return placed, true
+	return placed, touched, true
 }
 
 // search returns the index in early of the segment that ends at the position, or the

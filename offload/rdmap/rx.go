@@ -147,6 +147,11 @@ func (q *QP) recvWrite(s *ddp.Segment) Code {
 	if f != tpt.OK {
 		return writeCode(f)
 	}
+	if s.Last {
+		if code := q.touch(&q.known().peers, s); code != (Code{}) {
+			return code
+		}
+	}
 	if q.in.ahead != nil && q.arrived(mem, s) {
 		return Code{}
 	}
@@ -164,6 +169,7 @@ type incoming struct {
 
 	ahead    *ahead // state for segments behind a hole; nil: they are placed in order
 	placed   bool   // the payload of seg was placed early
+	touched  bool   // seg was placed early and has touched its entry
 	promised bool   // this end has promised aligned FPDUs
 	writing  bool   // a Write of the peer is arriving, also between steps
 }

@@ -20,6 +20,9 @@ type MR struct {
 	Window  string   `json:"window_type,omitempty"` // type of a window: 1, 2A or 2B
 	Parent  uint32   `json:"parent,omitempty"`      // index of the region that a window is bound to
 	Windows uint32   `json:"windows,omitempty"`     // number of windows that are bound to the region
+
+	OneTouch bool `json:"one_touch,omitempty"` // the entry serves one message of a peer
+	Touched  bool `json:"touched,omitempty"`   // that message has been placed out of order, and is not delivered
 }
 
 // STag formats an STag for reports.
@@ -38,5 +41,5 @@ func Rights(list string) []string {
 func (m MR) Columns() []string {
 	return []string{"stag " + m.STag, "type " + m.Kind, "state " + either(m.Valid, "valid", "invalid"), fmt.Sprint("pdn ", m.PD), Word("lqpn ", m.QP),
 		fmt.Sprintf("iova %#x", m.Start), fmt.Sprint("mrlen ", m.Length), "in " + either(m.Heap, "heap", "application"),
-		Words(Word("mwtype ", m.Window), Word("windows ", m.Windows), Word("region ", m.Parent)), "access " + cmp.Or(strings.Join(m.Rights, ","), "none")}
+		Words(Word("mwtype ", m.Window), Word("windows ", m.Windows), Word("region ", m.Parent), when(m.OneTouch, "one-touch"), when(m.Touched, "touched")), "access " + cmp.Or(strings.Join(m.Rights, ","), "none")}
 }

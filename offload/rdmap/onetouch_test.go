@@ -1,0 +1,127 @@
+package rdmap
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/tpt"
+)
+
+// once registers a region of 100 octets and of one touch.
+func (s *script) once() (uint32, []byte) {
+	s.Helper()
+	mem := fresh(100)
+	return uint32(s.register(tpt.Region{PD: s.pd, Memory: mem, Rights: every, OneTouch: true})), mem
+}
+
+// entry demands the state of an entry.
+func (s *script) entry(stag uint32, valid, touched bool) {
+	s.Helper()
+	i, _ := s.table.Entry(tpt.STag(stag).Index())
+	if i.Valid != valid || i.Touched != touched {
+		s.Fatalf("the entry is valid: %v, touched: %v; want %v, %v", i.Valid, i.Touched, valid, touched)
+	}
+}
+
+// TestOneTouchInOrder: FIG. 18B, third case of US 7,299,266: the last segment is in
+// order. It is placed, and the entry is invalid.
+func TestOneTouchInOrder(t *testing.T) {
+	s := begun(t)
+	stag, mem := s.once()
+	s.gets(write(stag, 0, []byte("abc")))
+	s.entry(stag, false, false)
+	s.silent()
+	s.untouched(mem, 0, []byte("abc"))
+	second := write(stag, 10, []byte("def"))
+	s.gets(second)
+	s.hasTerminated(writeCode(tpt.BadSTag), second)
+	s.untouched(mem, 0, []byte("abc"))
+}
+
+// TestOneTouchNotLast: FIG. 18B, first case: the Last flag is not set. The segment is
+// placed, in order or not, and the entry is as before.
+func TestOneTouchNotLast(t *testing.T) {
+	s := begun(t)
+	stag, mem := s.once()
+	s.gets(tagged(wire.OpWrite, false, stag, 0, []byte("abc")))
+	w := tagged(wire.OpWrite, false, stag, 6, []byte("ghi"))
+	s.skips(tagged(wire.OpWrite, false, stag, 3, []byte("def")), w)
+	s.entry(stag, true, false)
+	s.early(3)
+	s.untouched(mem, 0, []byte("abc"), 6, []byte("ghi"))
+}
+
+// TestNoOneTouch: FIG. 18B, second case: the entry is not of one touch.
+func TestNoOneTouch(t *testing.T) {
+	s := begun(t)
+	s.gets(write(uint32(s.all), regionStart, []byte("abc")), write(uint32(s.all), regionStart+3, []byte("def")))
+	s.entry(uint32(s.all), true, false)
+	s.silent()
+}
+
+// TestOneTouchOutOfOrder: FIG. 18B, fourth case: the last segment is within the window
+// and out of order. It is placed, the entry is touched, and has the position. When the
+// stream reaches the position, the entry is invalid.
+func TestOneTouchOutOfOrder(t *testing.T) {
+	s := begun(t)
+	stag, mem := s.once()
+	hole := tagged(wire.OpWrite, false, stag, 0, []byte("abc"))
+	last := write(stag, 3, []byte("def"))
+	s.skips(hole, last)
+	s.entry(stag, true, true)
+	if i, _ := s.table.Entry(tpt.STag(stag).Index()); i.Sequence != qpNumber<<32|uint64(s.st.at+uint32(len(hole)+len(last))) {
+		t.Errorf("the stored position is %#x", i.Sequence)
+	}
+	s.untouched(mem, 3, []byte("def"))
+	s.skips(hole, last) // the octets arrive again, which is not a second message
+	s.gets(hole)
+	s.entry(stag, true, true)
+	s.gets(last)
+	s.entry(stag, false, false)
+	s.silent()
+	s.untouched(mem, 0, []byte("abcdef"))
+	second := write(stag, 10, []byte("xyz"))
+	s.gets(second)
+	s.hasTerminated(writeCode(tpt.BadSTag), second)
+}
+
+// TestOneTouchTwice: FIG. 18B, "touched": a second message to a touched entry, in order
+// or not, makes the entry invalid and ends the connection. It is not placed.
+func TestOneTouchTwice(t *testing.T) {
+	for _, inOrder := range []bool{true, false} {
+		s := begun(t)
+		stag, mem := s.once()
+		second, first, third := write(stag, 20, []byte("xyz")), write(stag, 0, []byte("abc")), write(stag, 40, []byte("late"))
+		s.skips(second, first)
+		s.entry(stag, true, true)
+		if inOrder {
+			s.gets(second)
+		} else {
+			hole := write(uint32(s.all), regionStart, make([]byte, 3)) // as long as second
+			second = third
+			s.skips(slices.Concat(hole, first), third)
+			s.gets(hole, first, third)
+		}
+		s.entry(stag, false, false)
+		s.hasTerminated(writeCode(tpt.BadSTag), second)
+		s.untouched(mem, 0, []byte("abc"))
+	}
+}
+
+// TestOneTouchOfTwoQPs: two connections use one entry. The second one to use it is
+// refused, and ends.
+func TestOneTouchOfTwoQPs(t *testing.T) {
+	a := begun(t)
+	b := open(t, aligned, func(set *setup) { set.beside = a })
+	b.gets(write(0, 0, nil))
+	mem := fresh(100)
+	stag := uint32(a.register(tpt.Region{PD: b.pd, Memory: mem, Rights: every, OneTouch: true}))
+	b.gets(write(stag, 0, []byte("abc")))
+	a.entry(stag, false, false)
+	b.silent()
+	w := write(stag, 10, []byte("def"))
+	b.gets(w)
+	b.hasTerminated(writeCode(tpt.BadSTag), w)
+	a.untouched(mem, 0, []byte("abc"))
+}
