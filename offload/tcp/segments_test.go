@@ -170,3 +170,16 @@ func TestKeepBoundariesAfterAMove(t *testing.T) {
 		s.sends(2*ms, "PA 1001:2001 ack 1")
 	})
 }
+
+// TestAheadOutsideTheWindow: FIG. 18B of US 7,299,266, the case outside of the window:
+// the segment is dropped, so that no entry of one touch sees it. The peer sends it again.
+func TestAheadOutsideTheWindow(t *testing.T) {
+	each(t, func(s *script) {
+		s.open(withSACK)
+		s.ahead()
+		s.drops(0, "A 30001:31001 ack 1", DropWindow)
+		s.ahead()
+		s.gets(0, "A 3001:4001 ack 1")
+		s.ahead("3001:4001")
+	})
+}
