@@ -67,6 +67,9 @@ var (
 	ErrUnsummed = stream.ErrUnsummed
 	// ErrTableFull means that every entry of the table is in use.
 	ErrTableFull = tpt.ErrTableFull
+	// ErrPagesFull means that the table has no room for the pages of a page list
+	// (Config.MaxPages).
+	ErrPagesFull = tpt.ErrPagesFull
 	// ErrQuota means that the protection domain has as many regions as it can have
 	// (Config.MaxRegionsPerPD).
 	ErrQuota = tpt.ErrQuota

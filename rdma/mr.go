@@ -3,6 +3,7 @@ package rdma
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/stag-rdma/stag/offload/heap"
@@ -19,6 +20,8 @@ type MR struct {
 	start uint64
 	part  *heap.Part // part of a region heap that contains the octets; nil: none
 	stag  STag
+
+	pages *pageList // memory of a region of RegMRPages, instead of first and part; nil for other regions
 
 	lease *lease // STag and memory of a region of ReserveMR, instead of first, size, part and stag; nil for other regions
 
@@ -46,6 +49,11 @@ type MROptions struct {
 	// out of order and before it was delivered, the region counts as used. Such a region has
 	// RemoteWrite, and neither RemoteRead nor RemoteAtomic, because Reads are not counted.
 	OneTouch bool
+
+	// PageSize is the size in octets of the pages of RegMRPages: a power of two from 4096
+	// to 268435456 (256 MiB). Fewer and larger pages take less of Config.MaxPages. 0 means
+	// 4096. Other regions have no page size.
+	PageSize int
 }
 
 // AllocMR registers size octets of the region heap, at least 1. The octets are zero. The
@@ -110,7 +118,7 @@ func (pd *PD) RegMR(buf []byte, access Access, o ...MROptions) (*MR, error) {
 // registerPart registers mem. If p is not nil, mem lies in p. The region takes over the
 // caller's use of p. On error, registerPart releases p.
 func (pd *PD) registerPart(mem []byte, p *heap.Part, access Access, o []MROptions) (*MR, error) {
-	mr, err := pd.register(mem, access, o)
+	mr, err := pd.register(tpt.Region{Memory: mem}, access, o)
 	if err == nil {
 		mr.part = p
 		return mr, nil
@@ -131,10 +139,14 @@ func optionsOf(o []MROptions) (opts MROptions, err error) {
 	return opts, nil
 }
 
-func (pd *PD) register(mem []byte, access Access, o []MROptions) (*MR, error) {
+// register registers the memory of r with the rights and the options.
+func (pd *PD) register(r tpt.Region, access Access, o []MROptions) (*MR, error) {
 	opts, err := optionsOf(o)
 	if err != nil {
 		return nil, err
+	}
+	if opts.PageSize != 0 {
+		return nil, fmt.Errorf("a page size of %d octets: only RegMRPages takes one: leave it out", opts.PageSize)
 	}
 	rights, err := rightsOf(access)
 	if err != nil {
@@ -154,13 +166,22 @@ func (pd *PD) register(mem []byte, access Access, o []MROptions) (*MR, error) {
 		pd.leave(&pd.mrs)
 		return nil, err
 	}
-	stag, err := pd.adapter.table.Register(tpt.Region{PD: pd.domain, QP: qp, Memory: mem, Start: opts.Start, Rights: rights, OneTouch: opts.OneTouch})
+	r.PD, r.QP, r.Start, r.Rights = pd.domain, qp, opts.Start, rights
+	r.OneTouch = opts.OneTouch
+	stag, err := pd.adapter.table.Register(r)
 	if err != nil {
 		pd.unbind(qp)
 		pd.leave(&pd.mrs)
 		return nil, err
 	}
-	return &MR{pd: pd, stag: stag, start: opts.Start, first: &mem[0], size: len(mem)}, nil
+	mr := &MR{pd: pd, stag: stag, start: opts.Start, size: len(r.Memory)}
+	if r.Pages == nil {
+		mr.first = &r.Memory[0]
+	}
+	for _, mem := range r.Pages {
+		mr.size += len(mem)
+	}
+	return mr, nil
 }
 
 // bind returns the number of the QP to which a region of pd is bound, and reserves the
@@ -203,12 +224,28 @@ func (m *MR) RKey() STag { return m.LKey() }
 func (m *MR) Addr() uint64 { return m.start }
 
 // Len returns the region's length in octets.
-func (m *MR) Len() int { return len(m.Bytes()) }
+func (m *MR) Len() int {
+	if m.lease == nil {
+		return m.size
+	}
+	return len(m.Bytes())
+}
 
 // Bytes returns the memory of the region. Memory of AllocMR is valid until the Close of
 // the region and of all regions that RegMR made of the same memory, even if the adapter
-// was closed before. The program must not access the memory after that.
+// was closed before. The program must not access the memory after that. Bytes returns nil
+// for scattered memory: see Pages.
 func (m *MR) Bytes() []byte { _, mem := m.now(); return mem }
+
+// Pages returns the memory of the region in pieces, in the order of the tagged offsets:
+// the elements of RegMRPages, or the one slice of another region. The rules of Bytes
+// apply.
+func (m *MR) Pages() [][]byte {
+	if m.pages != nil {
+		return slices.Clone(m.pages.list)
+	}
+	return [][]byte{m.Bytes()}
+}
 
 // Uint64 returns the word of 8 octets from octet off on, for operations of sync/atomic.
 // Atomic operations of peers on the same word are atomic with respect to them. Uint64
@@ -231,7 +268,11 @@ func (m *MR) SGE(off, n int) SGE {
 		panic(fmt.Sprintf("rdma: an element of %d octets: it has at most %d", n, maxMessage))
 	}
 	stag, mem := m.now()
-	_ = mem[off : off+n]
+	if m.pages == nil {
+		_ = mem[off : off+n]
+	} else if off < 0 || n < 0 || off > m.size-n {
+		panic(fmt.Sprintf("rdma: %d octets from octet %d on, of a region of %d", n, off, m.size))
+	}
 	return SGE{Addr: m.start + uint64(off), Length: uint32(n), LKey: stag}
 }
 
@@ -291,11 +332,19 @@ func (m *MR) rereg(access Access) error {
 		return fmt.Errorf("zero-based, and it begins at %#x: leave the flag out", m.start)
 	}
 	if m.part == nil && access&LocalWrite != 0 {
-		if err := heap.Populate(m.Bytes(), true); err != nil {
+		if err := m.populate(); err != nil {
 			return err
 		}
 	}
 	return m.pd.adapter.table.Reregister(m.LKey(), m.pd.domain, rights)
+}
+
+// populate checks that the program itself may write to the memory.
+func (m *MR) populate() error {
+	if m.pages != nil {
+		return m.pages.populate()
+	}
+	return heap.Populate(m.Bytes(), true)
 }
 
 // Close deregisters the region. Close waits for the engines. When Close returns, peers
@@ -327,6 +376,9 @@ func (m *MR) Close() error {
 func (m *MR) release() error {
 	if m.lease != nil {
 		return m.lease.release()
+	}
+	if m.pages != nil {
+		return m.pages.release()
 	}
 	if m.part == nil {
 		return nil

@@ -129,7 +129,10 @@ func (l *lease) replace(m *MR, buf []byte, p *heap.Part) (STag, *heap.Part, erro
 
 // now returns the present STag and memory of the region.
 func (m *MR) now() (STag, []byte) {
-	if m.lease == nil {
+	switch {
+	case m.pages != nil:
+		return m.stag, m.pages.bytes()
+	case m.lease == nil:
 		return m.stag, octetsAt(m.first, m.size)
 	}
 	m.lease.mu.Lock()
