@@ -29,9 +29,9 @@ func demoCommand() *cobra.Command {
 		Short: "Show RDMA between two hosts, and what is refused",
 		Long: `Makes two network namespaces with a veth pair between them and an RDMA adapter at
 each end. Moves data by RDMA Write, RDMA Read and Send, and checks every octet that
-arrives. Then tries operations that must be refused, and shows the errors. Then two
-peers and a program add to one counter by atomic operations. Removes the namespaces
-at its end, and after Ctrl-C.
+arrives. Then tries operations that must be refused, and shows the errors. Then binds,
+uses and unbinds a memory window. Then two peers and a program add to one counter by
+atomic operations. Removes the namespaces at its end, and after Ctrl-C.
 
 Without the rights to make namespaces, the command does the same over the kernel's
 TCP on loopback, and its first line says so.`,

@@ -101,6 +101,9 @@ func moved(t *testing.T, r demo.Result, octets uint64) {
 			t.Errorf("%+v", f)
 		}
 	}
+	if w := r.Window; w.Region != 4096 || w.Offset != 1001 || w.Octets != 77 || w.Code != "1/1/00" || w.Refused == "" {
+		t.Errorf("%+v", w)
+	}
 	if want := (demo.Counter{Peers: 2, Each: 4096, Value: 3 * 4096}); r.Counter != want {
 		t.Errorf("%+v, want %+v", r.Counter, want)
 	}

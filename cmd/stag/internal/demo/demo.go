@@ -39,6 +39,7 @@ type Result struct {
 	MTU        int         `json:"mtu,omitempty"`
 	Operations []Operation `json:"operations"`
 	Refusals   []Refusal   `json:"refusals"`
+	Window     Window      `json:"window"`
 	Counter    Counter     `json:"counter"`
 	Sides      [2]Side     `json:"sides"`
 }
@@ -127,6 +128,9 @@ func (o Options) run(ctx context.Context) (r Result, err error) {
 	}
 	if r.Refusals, err = o.refusals(ctx, s); err != nil {
 		return Result{}, err
+	}
+	if r.Window, err = o.lend(ctx, s); err != nil {
+		return Result{}, fmt.Errorf("a memory window: %w", err)
 	}
 	if r.Counter, err = o.counter(ctx, s); err != nil {
 		return Result{}, fmt.Errorf("a shared counter: %w", err)

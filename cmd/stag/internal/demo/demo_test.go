@@ -241,3 +241,31 @@ func TestCounter(t *testing.T) {
 		t.Errorf("ended %v, word %d", ended, home.ep.MR.Uint64(0).Load())
 	}
 }
+
+// TestLend: the demonstration fails if the bind is refused, or if an octet outside of the
+// window has changed.
+func TestLend(t *testing.T) {
+	s := newStage(t)
+	w, err := small.lend(t.Context(), s)
+	rig.Must(t, err)
+	if w.Region != crimeOctets || w.Offset != loanOffset || w.Octets != loanOctets || w.Code != "1/1/00" {
+		t.Errorf("%+v", w)
+	}
+	l := newTestLoan(t, s, rdma.LocalWrite) // without the right to bind windows
+	rig.Says(t, l.bind(t.Context()), nil, "does not give that right")
+	l = newTestLoan(t, s, rdma.LocalWrite|rdma.MWBind)
+	rig.Must(t, l.bind(t.Context()))
+	l.b.region.Bytes()[loanOffset-1]++
+	rig.Says(t, l.use(t.Context()), nil, "not those that side A wrote")
+}
+
+func newTestLoan(t *testing.T, s *stage, access rdma.Access) *loan {
+	t.Helper()
+	l, err := newLoan(t.Context(), s, access)
+	rig.Must(t, err)
+	t.Cleanup(func() {
+		rig.Must(t, l.b.close())
+		rig.Must(t, l.a.close())
+	})
+	return l
+}

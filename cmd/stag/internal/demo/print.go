@@ -14,6 +14,7 @@ func (r Result) Print(w io.Writer, verbose bool) error {
 	if err := r.printRefusals(&b); err != nil {
 		return err
 	}
+	r.printWindow(&b)
 	r.printCounter(&b)
 	if err := r.printOperations(&b); err != nil {
 		return err
@@ -34,6 +35,13 @@ func (r Result) printRefusals(b *strings.Builder) error {
 		fmt.Fprintf(tw, "%s\t%s\n", f.Tried, f.Error)
 	}
 	return tw.Flush()
+}
+
+func (r Result) printWindow(b *strings.Builder) {
+	w := r.Window
+	fmt.Fprintf(b, "\nSide B bound a memory window to octets %d to %d of a region of %d octets without remote rights.\n"+
+		"Side A wrote the window, and no other octet changed. Side B unbound the window. Side A wrote again and got this error:\n%s\n",
+		w.Offset, w.Offset+w.Octets-1, w.Region, w.Refused)
 }
 
 func (r Result) printCounter(b *strings.Builder) {

@@ -16,6 +16,7 @@ func TestPrint(t *testing.T) {
 			{Name: "RDMA Read", From: "B", To: "A", Octets: 12, Messages: 1, Seconds: 1, Path: "kernel TCP"},
 		},
 		Refusals: []Refusal{{Tried: "a Write beyond the end", Error: "base or bounds violation"}},
+		Window:   Window{Region: 4096, Offset: 1001, Octets: 77, Refused: "invalid STag"},
 		Sides:    [2]Side{{NoZeroCopy: "veth copies"}},
 	}
 	for verbose, reason := range map[bool]string{false: "", true: "No zero copy on side A: veth copies.\n"} {
@@ -23,6 +24,8 @@ func TestPrint(t *testing.T) {
 		rig.Must(t, r.Print(&b, verbose))
 		text := b.String()
 		for _, want := range []string{
+			"octets 1001 to 1077 of a region of 4096 octets",
+			"got this error:\ninvalid STag\n",
 			"a Write beyond the end   base or bounds violation\n",
 			"RDMA Write   A to B   1048576   16         0.25 s   1.50 Gb/s   740               7               AF_XDP\n",
 			"RDMA Read    B to A   12        1          1.00 s   0.00 Gb/s   -                 -               kernel TCP\n",

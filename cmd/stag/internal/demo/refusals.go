@@ -166,19 +166,9 @@ func (c *crime) commit(qp *rdma.QP, loot *rdma.MR) error {
 // judge waits until the connection has ended at both sides. It then checks the errors
 // of both sides, and that no memory has changed.
 func (c *crime) judge(ctx context.Context, culprit *host, v *victim, loot *rdma.MR) (Refusal, error) {
-	for _, qp := range []*rdma.QP{culprit.ep.QP, v.ep.QP} {
-		select {
-		case <-qp.Done():
-		case <-ctx.Done():
-			return Refusal{}, context.Cause(ctx)
-		}
-	}
-	told, err := c.terminate(culprit.ep.QP.Err(), true)
+	told, err := c.refused(ctx, culprit, v)
 	if err != nil {
-		return Refusal{}, fmt.Errorf("side A: %w", err)
-	}
-	if _, err := c.terminate(v.ep.QP.Err(), false); err != nil {
-		return Refusal{}, fmt.Errorf("side B: %w", err)
+		return Refusal{}, err
 	}
 	untouched := holds(v.region, precious) && holds(loot, evil)
 	if !untouched {
@@ -186,9 +176,33 @@ func (c *crime) judge(ctx context.Context, culprit *host, v *victim, loot *rdma.
 	}
 	return Refusal{
 		Tried: c.name, Error: told.Error(),
-		Code:   fmt.Sprintf("%x/%x/%02x", told.Code.Layer, told.Code.Type, told.Code.Code),
+		Code:   codeText(told.Code),
 		SentBy: pair.B.String(), Untouched: untouched,
 	}, nil
+}
+
+func codeText(c rdma.TerminateCode) string {
+	return fmt.Sprintf("%x/%x/%02x", c.Layer, c.Type, c.Code)
+}
+
+// refused waits until the connection has ended at both sides. It returns the error of side
+// A if side B has refused the operation with the expected Terminate.
+func (c *crime) refused(ctx context.Context, culprit *host, v *victim) (*rdma.QPError, error) {
+	for _, qp := range []*rdma.QP{culprit.ep.QP, v.ep.QP} {
+		select {
+		case <-qp.Done():
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	told, err := c.terminate(culprit.ep.QP.Err(), true)
+	if err != nil {
+		return nil, fmt.Errorf("side A: %w", err)
+	}
+	if _, err := c.terminate(v.ep.QP.Err(), false); err != nil {
+		return nil, fmt.Errorf("side B: %w", err)
+	}
+	return told, nil
 }
 
 // terminate returns err as a QPError if err is the expected Terminate. Otherwise
