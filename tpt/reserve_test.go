@@ -182,3 +182,26 @@ func TestStartRegisterAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// BenchmarkRegisterByRequest maps memory, registers it and invalidates it, as the work
+// requests of one queue do.
+func BenchmarkRegisterByRequest(b *testing.B) {
+	s := newStage(b, Config{})
+	stag, err := s.Reserve(s.pd, 0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if stag, err = s.Map(stag, s.pd, s.heap[:64]); err != nil {
+			b.Fatal(err)
+		}
+		r := Registration{STag: stag, PD: s.pd, QP: 7, Len: 64, Rights: RemoteRead}
+		if f := s.StartRegister(&r); f != OK {
+			b.Fatal(f)
+		}
+		if _, f := s.StartLocalInvalidate(stag, s.pd, 7); f != OK {
+			b.Fatal(f)
+		}
+	}
+}
