@@ -118,7 +118,7 @@ func (pd *PD) RegMR(buf []byte, access Access, o ...MROptions) (*MR, error) {
 // registerPart registers mem. If p is not nil, mem lies in p. The region takes over the
 // caller's use of p. On error, registerPart releases p.
 func (pd *PD) registerPart(mem []byte, p *heap.Part, access Access, o []MROptions) (*MR, error) {
-	mr, err := pd.register(tpt.Region{Memory: mem}, access, o)
+	mr, err := pd.register(tpt.Region{Memory: mem}, pd.adapter.table.Register, access, o)
 	if err == nil {
 		mr.part = p
 		return mr, nil
@@ -139,8 +139,9 @@ func optionsOf(o []MROptions) (opts MROptions, err error) {
 	return opts, nil
 }
 
-// register registers the memory of r with the rights and the options.
-func (pd *PD) register(r tpt.Region, access Access, o []MROptions) (*MR, error) {
+// register makes a region of the table by the function enter, with the rights and the
+// options. r has the memory, if the region does not share that of another one.
+func (pd *PD) register(r tpt.Region, enter func(tpt.Region) (STag, error), access Access, o []MROptions) (*MR, error) {
 	opts, err := optionsOf(o)
 	if err != nil {
 		return nil, err
@@ -168,14 +169,14 @@ func (pd *PD) register(r tpt.Region, access Access, o []MROptions) (*MR, error) 
 	}
 	r.PD, r.QP, r.Start, r.Rights = pd.domain, qp, opts.Start, rights
 	r.OneTouch = opts.OneTouch
-	stag, err := pd.adapter.table.Register(r)
+	stag, err := enter(r)
 	if err != nil {
 		pd.unbind(qp)
 		pd.leave(&pd.mrs)
 		return nil, err
 	}
 	mr := &MR{pd: pd, stag: stag, start: opts.Start, size: len(r.Memory)}
-	if r.Pages == nil {
+	if len(r.Memory) != 0 {
 		mr.first = &r.Memory[0]
 	}
 	for _, mem := range r.Pages {

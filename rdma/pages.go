@@ -60,7 +60,7 @@ func (pd *PD) regPages(pages [][]byte, access Access, o []MROptions) (*MR, error
 	if err == nil {
 		size := cmp.Or(opts.PageSize, defaultPageSize)
 		opts.PageSize = 0
-		mr, err = pd.register(tpt.Region{Pages: l.list, PageSize: uint64(size)}, access, []MROptions{opts})
+		mr, err = pd.register(tpt.Region{Pages: l.list, PageSize: uint64(size)}, pd.adapter.table.Register, access, []MROptions{opts})
 	}
 	if err != nil {
 		return nil, errors.Join(err, l.release())

@@ -25,6 +25,7 @@ func TestVerbsSay(t *testing.T) {
 		"QP.PostRecv":       "until the work request's completion; LocalWrite; LocalLengthErr; LocalProtErr; LocalAccessErr; RemoteInvalidErr; Flushed",
 		"PD.AllocMR":        "valid from the return on; ErrHeapFull; ErrTableFull; ErrQuota",
 		"PD.RegMR":          "From the call; Close; ErrTableFull; ErrQuota; ErrNoAccess; ErrMemoryGone",
+		"PD.RegSharedMR":    "valid from the return; Close; ErrTableFull; ErrQuota; ErrClosed; ErrNoAccess",
 		"PD.RegMRPages":     "valid from the return on; Close; those of RegMR; ErrPagesFull",
 		"MR.Invalidate":     "has returned|returns; no octet",
 		"MR.Close":          "When Close returns; no octet",

@@ -25,7 +25,7 @@
 // # Verbs and engines
 //
 // Some functions take a lock, wait for engines or allocate. Only verbs may call them:
-// New, NewPD, FreePD, Register, Reserve, Map, MapPages, AllocWindow, NextSTag,
+// New, NewPD, FreePD, Register, Share, Reserve, Map, MapPages, AllocWindow, NextSTag,
 // Reregister, Invalidate, Deregister, Join, JoinShared, Close, Stats.
 //
 // The other functions never wait, lock or allocate. An engine may call them within a

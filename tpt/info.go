@@ -18,6 +18,7 @@ type Info struct {
 	Offset     uint64 // octets from the start of the heap, or of the external memory; 0 if the memory is scattered
 	PageSize   uint64 // octets; 0 if the entry is not a page list
 	Pages      uint64 // number of pages of a page list
+	Shared     uint32 // number of regions over the same translation, if there are several; a View does not know it
 	QP         uint32 // the only queue pair that may use the entry; 0 means all of PD
 	Window     WindowType
 	Parent     uint32 // index of the region that a window is bound to, or 0
@@ -30,7 +31,10 @@ func (t *Table) Entry(index uint32) (info Info, ok bool) {
 	if index >= uint32(len(t.entries)) {
 		return Info{}, false
 	}
-	return t.entries[index].read(index)
+	if info, ok = t.entries[index].read(index); ok {
+		info.Shared = t.sharing(index)
+	}
+	return info, ok
 }
 
 // read copies a consistent snapshot of the entry.

@@ -25,7 +25,7 @@ func (a *Adapter) entries(index uint32, most int, to []report.MR) (list []report
 		to = append(to, report.MR{
 			STag: report.STag(uint32(e.STag)), Kind: e.Kind.String(), Valid: e.Valid, PD: uint32(e.PD), QP: e.QP, Start: e.Start, Length: e.Length,
 			Rights: report.Rights(e.Rights.String()), Heap: !e.External, Window: e.Window.String(), Parent: e.Parent, Windows: e.Windows, OneTouch: e.OneTouch, Touched: e.Touched,
-			PageSize: e.PageSize, Pages: e.Pages,
+			PageSize: e.PageSize, Pages: e.Pages, Shared: e.Shared,
 		})
 	}
 	return to, 0

@@ -55,6 +55,18 @@ func Borrow(mem []byte) (*Part, error) {
 	return nil, nil
 }
 
+// Hold counts one more region over the part, which the caller must release. Hold returns
+// ErrNotAllocated if the memory has returned to the heap.
+func (p *Part) Hold() error {
+	p.h.mu.Lock()
+	defer p.h.mu.Unlock()
+	if p.regions == 0 {
+		return ErrNotAllocated
+	}
+	p.regions++
+	return nil
+}
+
 // touches reports whether any octet of mem is in the heap.
 func (h *Heap) touches(mem []byte) bool {
 	at, base := Address(mem), Address(h.mem)

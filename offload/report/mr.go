@@ -26,6 +26,7 @@ type MR struct {
 
 	PageSize uint64 `json:"page_size,omitempty"` // octets of a page of a page list; 0: the memory is no page list
 	Pages    uint64 `json:"pages,omitempty"`     // number of pages of a page list
+	Shared   uint32 `json:"shared,omitempty"`    // number of regions over the same memory that RegSharedMR has made, with the first one
 }
 
 // STag formats an STag for reports.
@@ -44,5 +45,5 @@ func Rights(list string) []string {
 func (m MR) Columns() []string {
 	return []string{"stag " + m.STag, "type " + m.Kind, "state " + either(m.Valid, "valid", "invalid"), fmt.Sprint("pdn ", m.PD), Word("lqpn ", m.QP),
 		fmt.Sprintf("iova %#x", m.Start), fmt.Sprint("mrlen ", m.Length), "in " + either(m.Heap, "heap", "application"),
-		Words(Word("mwtype ", m.Window), Word("windows ", m.Windows), Word("region ", m.Parent), Word("pgsz ", m.PageSize), Word("pages ", m.Pages), when(m.OneTouch, "one-touch"), when(m.Touched, "touched")), "access " + cmp.Or(strings.Join(m.Rights, ","), "none")}
+		Words(Word("mwtype ", m.Window), Word("windows ", m.Windows), Word("region ", m.Parent), Word("pgsz ", m.PageSize), Word("pages ", m.Pages), Word("shared ", m.Shared), when(m.OneTouch, "one-touch"), when(m.Touched, "touched")), "access " + cmp.Or(strings.Join(m.Rights, ","), "none")}
 }

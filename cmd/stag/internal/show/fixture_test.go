@@ -72,7 +72,7 @@ func offloaded() engines.Source {
 		},
 		MRs: []report.MR{
 			{STag: "0x00000b42", Kind: "window", Valid: false, PD: 1, QP: 2, Start: 0, Length: 4096, Rights: report.Rights("remote read, remote write"), Heap: true, Window: "2A", Parent: 10},
-			{STag: "0x00000a41", Kind: "region", Valid: true, PD: 1, Start: 0x7f0000000000, Length: 1 << 30, Rights: report.Rights("local read, local write"), Windows: 1, PageSize: 2 << 20, Pages: 513},
+			{STag: "0x00000a41", Kind: "region", Valid: true, PD: 1, Start: 0x7f0000000000, Length: 1 << 30, Rights: report.Rights("local read, local write"), Windows: 1, PageSize: 2 << 20, Pages: 513, Shared: 2},
 		},
 		CQs: []report.CQ{{Number: 2, Depth: 1024, Ready: 1024, QPs: 1, Overrun: true}, {Number: 1, Depth: 16, QPs: 3}},
 		Queues: []report.Queue{
