@@ -33,7 +33,7 @@ type crowd struct {
 	*stage
 	pds  [2]*rdma.PD
 	cqs  [2]*rdma.CQ
-	srqs [2]*rdma.SRQ // nil unless the receives are shared
+	srqs [2]*rdma.SRQ  // nil unless the receives are shared
 	qps  [2][]*rdma.QP // the QPs, by side; two QPs with the same index may belong to different connections
 	list *rdma.Listener
 
