@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/stag-rdma/stag/offload/heap"
 	common "github.com/stag-rdma/stag/test/rig"
 )
@@ -15,12 +17,22 @@ func (e *end) scatter(size int, access Access, o MROptions) *MR {
 	e.r.Helper()
 	owner, err := e.pd.AllocMR(4*size, LocalWrite)
 	e.r.Must(err)
-	own, other := owner.Bytes(), make([]byte, 4*size)
+	own, other := owner.Bytes(), outsideHeap(e.r, 4*size)
 	o.PageSize = size
 	mr, err := e.pd.RegMRPages([][]byte{other[3*size+100:], own[2*size:], other[size : 2*size], own[:2*size], other[:size-7]}, access, o)
 	e.r.Must(err)
 	e.r.Must(owner.Close()) // the page list keeps the memory
 	return mr
+}
+
+// outsideHeap returns memory that is not of Go's heap. A peer's Write and the test's look
+// at the octets are ordered by the peer's completion, which the race detector cannot see.
+// The memory stays until the process ends.
+func outsideHeap(r *rig, n int) []byte {
+	r.Helper()
+	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	r.Must(err)
+	return b
 }
 
 // content returns the octets of a region.

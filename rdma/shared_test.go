@@ -19,9 +19,9 @@ func TestSharedRegions(t *testing.T) {
 		r.Must(err)
 		whole, err := stranger.AllocMR(3*heap.PageSize, LocalWrite)
 		r.Must(err)
-		list, err := stranger.RegMRPages([][]byte{whole.Bytes()[2*heap.PageSize:], make([]byte, 100)}, LocalWrite)
+		list, err := stranger.RegMRPages([][]byte{whole.Bytes()[2*heap.PageSize:], outsideHeap(r, 100)}, LocalWrite)
 		r.Must(err)
-		own, err := stranger.RegMR(make([]byte, 500), LocalWrite)
+		own, err := stranger.RegMR(outsideHeap(r, 500), LocalWrite)
 		r.Must(err)
 		for name, mr := range map[string]*MR{"heap": whole, "pages": list, "program's": own} {
 			shared, err := y.pd.RegSharedMR(mr, LocalWrite|RemoteRead|RemoteWrite, MROptions{Start: 1 << 40})

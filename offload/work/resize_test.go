@@ -115,14 +115,15 @@ func TestResizeMapped(t *testing.T) {
 func TestResizeRace(t *testing.T) {
 	const pushers, each = 4, 20000
 	c, _, _ := newCQ(64)
-	var left, resized atomic.Int32
+	var left, resized, waiting atomic.Int32
 	var places [pushers]Places
 	left.Store(pushers)
 	for p := range uint32(pushers) {
 		go func() {
 			defer left.Add(-1)
 			for id := range uint64(each) {
-				for c.Pushed()-c.Polled() >= 32-pushers {
+				for waiting.Add(1) > 32 { // the smallest size
+					waiting.Add(-1)
 					runtime.Gosched()
 				}
 				if !c.Push(&places[p], Completion{ID: id, QP: p}, true) {
@@ -162,6 +163,7 @@ func TestResizeRace(t *testing.T) {
 			}
 			next[w.QP]++
 		}
+		waiting.Add(-int32(n))
 	}
 	<-stopped
 	if next != [pushers]uint64{each, each, each, each} || c.Overrun() {

@@ -237,6 +237,13 @@ func (r *rig) play(p *plan) error {
 		}
 	}
 	err := r.until(r.dead)
+	if err != nil && r.weather.Link.Forge != 0 { // the reset of a side that aborted was lost
+		for side := range r.ends {
+			r.ends[side].q.Abort()
+			r.ring(side)
+		}
+		err = r.until(r.dead)
+	}
 	r.poll()
 	if err != nil {
 		return fmt.Errorf("waiting for the end: %w", err)
