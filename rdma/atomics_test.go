@@ -181,7 +181,7 @@ func TestRFC7306Unasked(t *testing.T) {
 	})
 }
 
-// What the peer refuses, by status and cause.
+// The peer refuses wrong atomic operations. Each case has its status and its cause.
 func TestAtomicsRefused(t *testing.T) {
 	onBothPaths(t, func(r *rig) {
 		for _, c := range []struct {

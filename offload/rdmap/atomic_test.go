@@ -158,7 +158,7 @@ func TestAtomicRefusedByPeer(t *testing.T) {
 	}
 }
 
-// What the check refuses.
+// CheckSend refuses malformed atomic operations.
 func TestAtomicsChecked(t *testing.T) {
 	s := open(t, withRFC7306)
 	for _, c := range []struct {

@@ -128,10 +128,10 @@ type SendWR struct {
 	// nothing is carried. 0 means one field of 64 bits.
 	CompareAddMask, SwapMask uint64
 
-	// Access is for a Bind: the rights of the window. SGL then has the octets of the region
-	// that the window shall permit, and RKey the next STag of the window. Access is also for
-	// a registration: the rights of the region. SGL then has one element: the region's STag,
-	// the tagged offset of its first octet, and its length.
+	// Access has the rights that a Bind gives to the window, or that a registration gives to
+	// the region. In a Bind, SGL has the octets of the region that the window covers, and
+	// RKey is the next STag of the window. In a registration, SGL has one element: the
+	// region's STag, the tagged offset of its first octet, and its length.
 	Access Access
 
 	Delay time.Duration // time for which later requests of the queue wait, for a Delay
