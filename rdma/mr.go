@@ -41,15 +41,6 @@ type MROptions struct {
 	// be of the region's PD. If QP is nil, all QPs of the PD may use the region.
 	QP *QP
 
-	// OneTouch makes the region serve one Write of a peer (US 7,299,266, FIG. 18B). When the
-	// last segment of that Write has been placed and everything before it has arrived, the
-	// STag is invalid, and the region remains registered until Close. A second Write, through
-	// any QP, is refused, ends its connection, and makes the STag invalid at once. A
-	// retransmission is not a second Write. If a connection ends after its Write was placed
-	// out of order and before it was delivered, the region counts as used. Such a region has
-	// RemoteWrite, and neither RemoteRead nor RemoteAtomic, because Reads are not counted.
-	OneTouch bool
-
 	// PageSize is the size in octets of the pages of RegMRPages: a power of two from 4096
 	// to 268435456 (256 MiB). Fewer and larger pages take less of Config.MaxPages. 0 means
 	// 4096. Other regions have no page size.
@@ -156,9 +147,6 @@ func (pd *PD) register(r tpt.Region, enter func(tpt.Region) (STag, error), acces
 	if access&ZeroBased != 0 && opts.Start != 0 {
 		return nil, fmt.Errorf("zero-based and beginning at %#x: choose one", opts.Start)
 	}
-	if opts.OneTouch && (rights&tpt.RemoteWrite == 0 || rights&(tpt.RemoteRead|tpt.RemoteAtomic) != 0) {
-		return nil, errors.New("one touch is for Writes of peers: use it with RemoteWrite, without RemoteRead and RemoteAtomic")
-	}
 	if err := pd.enter(&pd.mrs); err != nil {
 		return nil, err
 	}
@@ -168,7 +156,7 @@ func (pd *PD) register(r tpt.Region, enter func(tpt.Region) (STag, error), acces
 		return nil, err
 	}
 	r.PD, r.QP, r.Start, r.Rights = pd.domain, qp, opts.Start, rights
-	r.OneTouch = opts.OneTouch
+	r.OneTouch = access&OneTouch != 0
 	stag, err := enter(r)
 	if err != nil {
 		pd.unbind(qp)
@@ -209,7 +197,7 @@ func rightsOf(access Access) (tpt.Rights, error) {
 	if !known {
 		return 0, fmt.Errorf("access %v: leave the unknown flags out", access)
 	}
-	return rights, nil
+	return rights, access.Check()
 }
 
 // LKey returns the STag that names the region in work requests.
@@ -305,7 +293,8 @@ func (m *MR) inUse(err error) error {
 	return fmt.Errorf("%w by %d memory windows: unbind or close them first", ErrInUse, info.Windows)
 }
 
-// Rereg gives the region other rights (ibv_rereg_mr with IBV_REREG_MR_CHANGE_ACCESS). The
+// Rereg gives the region other rights (ibv_rereg_mr with IBV_REREG_MR_CHANGE_ACCESS), and
+// OneTouch only if access has it. The
 // STag, the memory and the QP stay the same. Peers' accesses during the call may be
 // refused, and then end their connections. When Rereg returns, the old rights are used no
 // more. The errors are ErrInUse while windows are bound to the region, ErrNoAccess as for
@@ -337,7 +326,7 @@ func (m *MR) rereg(access Access) error {
 			return err
 		}
 	}
-	return m.pd.adapter.table.Reregister(m.LKey(), m.pd.domain, rights)
+	return m.pd.adapter.table.Reregister(m.LKey(), m.pd.domain, rights, access&OneTouch != 0)
 }
 
 // populate checks that the program itself may write to the memory.

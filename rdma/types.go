@@ -98,7 +98,8 @@ const (
 	WRLocalInvalidate = work.WRLocalInvalidate
 
 	// WRBindMW binds the memory window of RKey to the octets of the one element in SGL,
-	// with the remote rights in Access. Without octets it unbinds the window. See MW.
+	// with the remote rights in Access. OneTouch in Access ends the binding at the first
+	// Write of a peer. Without octets the request unbinds the window. See MW.
 	WRBindMW = work.WRBindMW
 
 	// WRRegMR registers the memory of MR.Map with the rights in Access (IB_WR_REG_MR of
@@ -281,8 +282,8 @@ type TerminateCode = rdmap.Code
 
 // Access is the set of rights to a region or a memory window. Work requests of QPs of the
 // region's PD may always read the region. The numbers are those of libibverbs. Only
-// RemoteInvalidate does not exist in libibverbs. String returns the names of the flags,
-// such as "local write, remote read".
+// RemoteInvalidate and OneTouch do not exist in libibverbs. String returns the names of the
+// flags, such as "local write, remote read".
 type Access = work.Access
 
 // Access flags.
@@ -300,4 +301,17 @@ const (
 	// RemoteInvalidate. The peer of that QP may invalidate the STag anyway (RFC 5040
 	// §8.1.1 rule 7).
 	RemoteInvalidate = work.RemoteInvalidate
+
+	// OneTouch makes a region or a window serve one message: a Write of a peer, or a Read
+	// of this end into the region (US 7,299,266, FIG. 18B). When the last segment of the
+	// Write or of the Read Response has been placed and everything before it has arrived,
+	// the STag is invalid. A region remains registered until Close, and a window can be
+	// bound again. A second message, through any QP, ends its connection, and makes the
+	// STag invalid at once; a second Read completes with LocalProtErr. A retransmission is
+	// no second message. If a connection ends after the message was placed out of order
+	// and before it was delivered, the STag counts as used. Sends that arrive in the
+	// region, messages without octets and atomic operations of this end do not count.
+	// OneTouch needs LocalWrite, or RemoteWrite for a window. It excludes RemoteRead and
+	// RemoteAtomic, because the requests of a peer are not counted.
+	OneTouch = work.OneTouch
 )

@@ -185,6 +185,12 @@ func (f *fields) access() uint32 {
 	return a
 }
 
+// permit writes the rights and the one touch of a locked region.
+func (e *entry) permit(r Rights, oneTouch bool) {
+	f := fields{rights: r | LocalRead, oneTouch: oneTouch}
+	e.access.Store(f.access())
+}
+
 // translation returns the field translation of the entry.
 func (f *fields) translation() uint32 {
 	v := f.kind | uint32(f.owner)<<translationOwner

@@ -153,7 +153,7 @@ func (w *world) mapping() {
 
 // registerWR does what a work request does that registers.
 func (w *world) registerWR() {
-	r := Registration{STag: w.stag(KindRegion), PD: w.pd(), QP: w.qp(), Start: uint64(w.luck.IntN(9)), Len: uint64(1 + w.luck.IntN(70)), Rights: Rights(w.luck.IntN(int(allRights) + 1))}
+	r := Registration{STag: w.stag(KindRegion), PD: w.pd(), QP: w.qp(), Start: uint64(w.luck.IntN(9)), Len: uint64(1 + w.luck.IntN(70)), Rights: Rights(w.luck.IntN(int(allRights) + 1)), OneTouch: w.luck.IntN(4) == 0}
 	x, want := w.things[r.STag], OK
 	switch {
 	case x == nil || x.kind != KindRegion:
@@ -168,7 +168,7 @@ func (w *world) registerWR() {
 		want = NoSpace
 	}
 	if w.agree("register by request", w.s.StartRegister(&r), want) {
-		x.valid, x.mem, x.start, x.rights, x.mapped = true, x.mapped[:r.Len], r.Start, r.Rights|LocalRead, nil
+		x.valid, x.mem, x.start, x.rights, x.touch, x.mapped = true, x.mapped[:r.Len], r.Start, r.Rights|LocalRead, r.OneTouch, nil
 	}
 }
 
@@ -289,10 +289,10 @@ func (w *world) deregister() {
 
 func (w *world) rereg() {
 	stag, pd, r := w.stag(KindRegion), w.pd(), Rights(w.luck.IntN(int(allRights)+1))|LocalWrite
-	x := w.things[stag]
-	err := w.s.Reregister(stag, pd, r)
+	x, touch := w.things[stag], w.luck.IntN(4) == 0
+	err := w.s.Reregister(stag, pd, r, touch)
 	if w.agree("rereg", err == nil, x != nil && x.kind == KindRegion && x.valid && x.pd == pd && x.windows == 0) {
-		x.rights, x.touched = r|LocalRead, false
+		x.rights, x.touch, x.touched = r|LocalRead, touch, false
 	}
 }
 

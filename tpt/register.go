@@ -17,7 +17,7 @@ type Region struct {
 	Pages    [][]byte
 	PageSize uint64 // octets; a power of two, MinPageSize to MaxPageSize
 
-	// OneTouch says that the first message of a peer that uses the region makes it
+	// OneTouch says that the first message that arrives in the region makes the region
 	// invalid. The table only records this: see Touch and Spend.
 	OneTouch bool
 }
@@ -63,11 +63,11 @@ func (t *Table) Register(r Region) (STag, error) {
 	return stag, nil
 }
 
-// Reregister replaces the rights of a region of pd. It implements the verb. Accesses of
+// Reregister replaces the rights and the one touch of a region of pd. Accesses of
 // peers and work requests during the call may be refused with BadSTag. When Reregister
 // returns, no engine accesses the memory with the old rights. The STag stays the same.
 // Errors: ErrSTag if there is no such valid region, ErrPD, ErrRights, ErrBound.
-func (t *Table) Reregister(s STag, pd PD, r Rights) error {
+func (t *Table) Reregister(s STag, pd PD, r Rights, oneTouch bool) error {
 	if err := r.check(); err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (t *Table) Reregister(s STag, pd PD, r Rights) error {
 		e.publish(e.load().revoked())
 		return fail(ErrSTag, "register STag %v again: the region is invalid: deregister it", s)
 	}
-	e.access.Store(e.access.Load()&^accessRights | uint32(r|LocalRead))
+	e.permit(r, oneTouch)
 	e.publish(e.load().next(s.Key(), KindRegion, wordValid))
 	t.epochs.wait(t.epochs.ticket())
 	return nil

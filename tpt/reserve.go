@@ -92,6 +92,8 @@ type Registration struct {
 	Start  uint64 // tagged offset of the first octet
 	Len    uint64 // octets, from the first octet of the mapped memory on
 	Rights Rights // StartRegister adds local read
+
+	OneTouch bool // as in Region
 }
 
 // StartRegister registers the memory of Map, for a work request. Peers and work requests
@@ -121,7 +123,7 @@ func (t *Table) StartRegister(r *Registration) Fault {
 		if e.swap(w, w.taken()) {
 			e.start.Store(r.Start)
 			e.length.Store(r.Len)
-			e.access.Store(uint32(r.Rights | LocalRead))
+			e.permit(r.Rights, r.OneTouch)
 			e.publish(e.load().next(r.STag.Key(), KindRegion, wordValid))
 			return OK
 		}

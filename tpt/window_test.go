@@ -101,7 +101,7 @@ func windowLife(t *testing.T, s *stage, name string, k WindowType, mem []byte) {
 	}
 	rig.Says(t, s.Deregister(region, s.pd), ErrBound, "1 windows")
 	rig.Says(t, s.Invalidate(region, s.pd), ErrBound, "1 windows")
-	rig.Says(t, s.Reregister(region, s.pd, Bind), ErrBound, "1 windows")
+	rig.Says(t, s.Reregister(region, s.pd, Bind, false), ErrBound, "1 windows")
 	unbound := s.bind(Binding{STag: stag, QP: 7})
 	if _, f := s.asks(stag, 7, RemoteWrite, 1003, 1); f != BadSTag {
 		t.Errorf("%s, unbound: %v", name, f)
@@ -334,7 +334,7 @@ func TestReregister(t *testing.T) {
 	for _, c := range []struct{ give, ask, want Rights }{
 		{LocalWrite | RemoteWrite, RemoteWrite, 0}, {0, RemoteRead, 1}, {RemoteRead, RemoteRead, 0}, {LocalWrite, LocalWrite, 0},
 	} {
-		if err := s.Reregister(stag, s.pd, c.give); err != nil {
+		if err := s.Reregister(stag, s.pd, c.give, false); err != nil {
 			t.Fatal(err)
 		}
 		want := []Fault{OK, NoRight}[c.want]
@@ -346,14 +346,14 @@ func TestReregister(t *testing.T) {
 		}
 	}
 	other := s.domain()
-	rig.Says(t, s.Reregister(stag, other, 0), ErrPD, stag.String())
-	rig.Says(t, s.Reregister(stag^1, s.pd, 0), ErrSTag)
-	rig.Says(t, s.Reregister(s.window(Type1), s.pd, 0), ErrSTag)
-	rig.Says(t, s.Reregister(stag, s.pd, RemoteWrite), ErrRights, "local write")
+	rig.Says(t, s.Reregister(stag, other, 0, false), ErrPD, stag.String())
+	rig.Says(t, s.Reregister(stag^1, s.pd, 0, false), ErrSTag)
+	rig.Says(t, s.Reregister(s.window(Type1), s.pd, 0, false), ErrSTag)
+	rig.Says(t, s.Reregister(stag, s.pd, RemoteWrite, false), ErrRights, "local write")
 	if err := s.Invalidate(stag, s.pd); err != nil {
 		t.Fatal(err)
 	}
-	rig.Says(t, s.Reregister(stag, s.pd, 0), ErrSTag, "deregister")
+	rig.Says(t, s.Reregister(stag, s.pd, 0, false), ErrSTag, "deregister")
 	if err := s.Deregister(stag, s.pd); err != nil {
 		t.Error(err)
 	}

@@ -96,7 +96,7 @@ func (q *QP) placeEarly(ulpdu []byte, tail mpa.Tail) {
 		return
 	}
 	e := early{tail: tail, span: spanOf(mem), wide: len(mem) < len(s.Payload)}
-	if access.Right == tpt.RemoteWrite && !q.touchEarly(&a.memo, s, &e) {
+	if !q.touchEarly(&a.memo, s, &e) {
 		return
 	}
 	a.overwrite(at, e.span, e.wide)
@@ -108,12 +108,16 @@ func (q *QP) placeEarly(ulpdu []byte, tail mpa.Tail) {
 	a.octets += uint64(len(s.Payload))
 }
 
-// awaits reports whether s belongs to the Response to a Read of this end.
+// awaits reports whether s belongs to the Response to a Read of this end. The Last flag
+// must be right, too, because the last segment may touch its entry.
 func (q *QP) awaits(s *ddp.Segment) bool {
 	n := uint64(len(s.Payload))
 	for i := range q.orq.count {
 		r := q.orq.at(i)
-		if s.STag == r.stag && s.TO >= r.to && s.TO-r.to <= uint64(r.left) && n <= uint64(r.left)-(s.TO-r.to) {
+		if r.atomic || s.STag != r.stag || s.TO < r.to || s.TO-r.to > uint64(r.left) {
+			continue
+		}
+		if behind := uint64(r.left) - (s.TO - r.to); n <= behind && s.Last == (n == behind) {
 			return true
 		}
 	}
@@ -131,9 +135,9 @@ func (q *QP) arrives(s stream.Stream) (ok bool) {
 }
 
 // arrive decides about the FPDU that is next in order. placed is true if its payload was
-// placed early and is still in place. touched says that it has touched its entry. ok is false if the stream contradicts what was
-// placed: the peer has broken its promise about the beginnings of FPDUs, or has sent
-// different octets for the same position.
+// placed early and is still in place. touched is true if it has touched its entry. ok is
+// false if the stream contradicts what was placed: the peer has broken its promise about
+// the beginnings of FPDUs, or has sent different octets for the same position.
 func (a *ahead) arrive(tail mpa.Tail) (placed, touched, ok bool) {
 	if a.passed == len(a.early) {
 		return false, false, true

@@ -64,6 +64,7 @@ func TestBindRefused(t *testing.T) {
 		"region":       {bind(1, s.window(), work.RemoteRead, work.SGE{LKey: s.all, Addr: regionStart, Length: 5}), tpt.NoRight},
 		"local right":  {bind(1, s.window(), work.LocalWrite, good), tpt.NoRight},
 		"unknown flag": {bind(1, s.window(), 1<<20, good), tpt.NoRight},
+		"one touch":    {bind(1, s.window(), work.RemoteRead|work.OneTouch, good), tpt.NoRight},
 		"no window":    {bind(1, region, 0, good), tpt.BadSTag},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -5,27 +5,30 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// touch decides about the last segment of a Write that is next in order, if its entry is
-// of one touch: the entry serves one message (US 7,299,266, FIG. 18B). m has allowed the
-// access. touch makes the entry invalid in any case, and refuses the segment if another
-// message has used the entry. The octets of m may be used until the end of the step.
-func (q *QP) touch(m *tpt.Memo, s *ddp.Segment) Code {
-	enabled, touched := m.OneTouch()
-	switch {
-	case !enabled:
-		return Code{}
-	case q.in.touched: // the segment itself has touched the entry when it arrived out of order
-		q.cfg.Table.Spend(s.STag)
-		return Code{}
+// touch decides about the last segment of a Write or a Read Response that is next in
+// order, if its entry is of one touch: the entry serves one message (US 7,299,266, FIG.
+// 18B). m has allowed the access. touch makes the entry invalid in any case, and refuses
+// the segment with BadSTag if another message has used the entry. The octets of m may be
+// used until the end of the step.
+func (q *QP) touch(m *tpt.Memo, s *ddp.Segment) tpt.Fault {
+	if enabled, touched := m.OneTouch(); enabled && s.Last {
+		return q.spend(s.STag, touched)
 	}
-	if _, first := q.cfg.Table.Spend(s.STag); first && !touched {
-		return Code{}
+	return tpt.OK
+}
+
+// spend makes the entry of one touch invalid for a message that ends now. touched says
+// that a message has used the entry before. The message itself has used it if its last
+// segment arrived out of order (incoming.touched).
+func (q *QP) spend(stag tpt.STag, touched bool) tpt.Fault {
+	if _, first := q.cfg.Table.Spend(stag); q.in.touched || first && !touched {
+		return tpt.OK
 	}
-	return writeCode(tpt.BadSTag)
+	return tpt.BadSTag
 }
 
 // touchEarly decides whether a segment behind a hole may be placed. The last segment of
-// a Write to an entry of one touch marks the entry as touched, and stores its position.
+// a message to an entry of one touch marks the entry as touched, and stores its position.
 // The entry becomes invalid when the stream reaches that position. If the entry is
 // touched already, the segment is refused when the stream reaches it.
 func (q *QP) touchEarly(m *tpt.Memo, s *ddp.Segment, e *early) bool {

@@ -4,7 +4,9 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stag-rdma/stag/offload/ddp"
 	"github.com/stag-rdma/stag/offload/wire"
+	"github.com/stag-rdma/stag/offload/work"
 	"github.com/stag-rdma/stag/tpt"
 )
 
@@ -124,4 +126,102 @@ func TestOneTouchOfTwoQPs(t *testing.T) {
 	b.gets(w)
 	b.hasTerminated(writeCode(tpt.BadSTag), w)
 	a.untouched(mem, 0, []byte("abc"))
+}
+
+// opensRead returns a script with an entry of one touch, and posts Reads of 6 octets to
+// offset 0 of that entry. The work requests have the numbers from 1 on.
+func opensRead(t *testing.T, reads int) (s *script, stag uint32, mem []byte) {
+	s = begun(t, withDepths(4, 4))
+	stag, mem = s.once()
+	for i := range reads {
+		s.posts(work.SendWR{ID: uint64(i + 1), Op: work.WRRead, Flags: work.Signaled, SGL: []work.SGE{{LKey: tpt.STag(stag), Length: 6}}, RKey: peerSTag})
+	}
+	s.st.out = nil
+	return s, stag, mem
+}
+
+// TestReadOneTouchInOrder: FIG. 18B, third case, for a Read Response: the last segment is
+// in order. It is placed, the Read completes, and the entry is invalid. A segment in front
+// of the last one does not count.
+func TestReadOneTouchInOrder(t *testing.T) {
+	s, stag, mem := opensRead(t, 1)
+	s.gets(tagged(wire.OpReadResponse, false, stag, 0, []byte("abc")))
+	s.entry(stag, true, false)
+	s.gets(response(stag, 3, []byte("def")))
+	s.entry(stag, false, false)
+	s.completes(read(1, 6))
+	s.untouched(mem, 0, []byte("abcdef"))
+	s.silent()
+}
+
+// TestReadOneTouchOutOfOrder: FIG. 18B, fourth case, for a Read Response: the last segment
+// is out of order. It is placed, and the entry is touched. A retransmission of the segment
+// is no second message. When the stream reaches the segment, the entry is invalid.
+func TestReadOneTouchOutOfOrder(t *testing.T) {
+	s, stag, mem := opensRead(t, 1)
+	hole, last := tagged(wire.OpReadResponse, false, stag, 0, []byte("abc")), response(stag, 3, []byte("def"))
+	s.skips(hole, last)
+	s.entry(stag, true, true)
+	s.untouched(mem, 3, []byte("def"))
+	s.skips(hole, last)
+	s.gets(hole)
+	s.entry(stag, true, true)
+	s.gets(last)
+	s.entry(stag, false, false)
+	s.completes(read(1, 6))
+	s.untouched(mem, 0, []byte("abcdef"))
+	s.early(3)
+}
+
+// TestReadOneTouchTwice: FIG. 18B, "touched", for a Read Response: the Response is the
+// second message. The entry is invalid, the Read fails for a reason at this end, and the
+// connection ends. The first message is a Response or a Write, in order or not.
+func TestReadOneTouchTwice(t *testing.T) {
+	for name, c := range map[string]struct {
+		reads int
+		first func(stag uint32) []byte
+		early bool
+	}{
+		"Response":     {2, func(stag uint32) []byte { return response(stag, 0, []byte("abcdef")) }, false},
+		"Write":        {1, func(stag uint32) []byte { return write(stag, 0, []byte("abcdef")) }, false},
+		"Write, early": {1, func(stag uint32) []byte { return write(stag, 0, []byte("abcdef")) }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, stag, mem := opensRead(t, c.reads)
+			first, second := c.first(stag), response(stag, 0, []byte("uvwxyz"))
+			if c.early {
+				s.skips(second, first)
+				s.entry(stag, true, true)
+				s.gets(second)
+			} else {
+				s.gets(first, second)
+			}
+			s.entry(stag, false, false)
+			s.untouched(mem, 0, []byte("abcdef"))
+			id := uint64(c.reads)
+			want := []work.Completion{failed(id, work.WCRead, work.LocalProtErr)}
+			if c.reads == 2 {
+				want = []work.Completion{read(1, 6), failed(2, work.WCRead, work.LocalProtErr)}
+			}
+			s.completes(want...)
+			s.hasTerminated(ddpCode(ddp.LocalFault))
+		})
+	}
+}
+
+// TestReadOneTouchNotAwaited: a Response behind a hole that the Read did not ask for does
+// not touch the entry: its Last flag is wrong, or an atomic operation has the sink.
+func TestReadOneTouchNotAwaited(t *testing.T) {
+	s, stag, mem := opensRead(t, 1)
+	s.skips(make([]byte, 40), response(stag, 0, []byte("abc")))
+	s.skips(make([]byte, 40), tagged(wire.OpReadResponse, false, stag, 3, []byte("def")))
+	s.entry(stag, true, false)
+	s.untouched(mem)
+
+	s = begun(t, func(set *setup) { set.agree.RFC7306 = true })
+	stag, mem = s.once()
+	s.posts(work.SendWR{Op: work.WRFetchAdd, SGL: []work.SGE{{LKey: tpt.STag(stag), Length: 8}}, RKey: peerSTag})
+	s.skips(make([]byte, 40), response(stag, 0, []byte("abcdefgh")))
+	s.entry(stag, true, false)
+	s.untouched(mem)
 }

@@ -71,6 +71,9 @@ func (q *QP) recvReadResponse(s *ddp.Segment) Code {
 		mem, f := q.known().own.Check(q.cfg.Table, tpt.Access{
 			STag: r.stag, PD: q.cfg.PD, QP: q.cfg.Number, Right: tpt.LocalWrite, TO: r.to, Len: n,
 		})
+		if f == tpt.OK {
+			f = q.touch(&q.known().own, s)
+		}
 		if f != tpt.OK {
 			q.sq.At(r.pos).Status = localStatus(f)
 			return ddpCode(ddp.LocalFault)

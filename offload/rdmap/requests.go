@@ -50,7 +50,7 @@ const anyFlag = work.Fence | work.Signaled | work.Solicited
 const tableFlags = work.Fence | work.Signaled
 
 // windowAccess are the flags that a window may have.
-const windowAccess = work.RemoteRead | work.RemoteWrite | work.RemoteAtomic | work.RemoteInvalidate | work.ZeroBased
+const windowAccess = work.RemoteRead | work.RemoteWrite | work.RemoteAtomic | work.RemoteInvalidate | work.ZeroBased | work.OneTouch
 
 // regionAccess are the flags that a region may have. The offsets of a region say where
 // it begins, so that ZeroBased has no effect.
@@ -140,6 +140,8 @@ func (c *Config) checkSend(wr *work.SendWR) error {
 		return fmt.Errorf("a %v of %v: choose 0 to %v", wr.Op, wr.Delay, MaxDelay)
 	case wr.Access&^row.access != 0:
 		return fmt.Errorf("a %v with access %v: leave %v out", wr.Op, wr.Access, wr.Access&^row.access)
+	case wr.Access.Check() != nil:
+		return fmt.Errorf("a %v with access %v: %w", wr.Op, wr.Access, wr.Access.Check())
 	case len(wr.Inline) != 0 && !row.inline:
 		return fmt.Errorf("an %v has no data of its own: leave Inline out", wr.Op)
 	case wr.Flags&^row.flags != 0:

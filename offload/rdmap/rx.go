@@ -147,10 +147,8 @@ func (q *QP) recvWrite(s *ddp.Segment) Code {
 	if f != tpt.OK {
 		return writeCode(f)
 	}
-	if s.Last {
-		if code := q.touch(&q.known().peers, s); code != (Code{}) {
-			return code
-		}
+	if f := q.touch(&q.known().peers, s); f != tpt.OK {
+		return writeCode(f)
 	}
 	if q.in.ahead != nil && q.arrived(mem, s) {
 		return Code{}

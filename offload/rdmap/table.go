@@ -55,11 +55,14 @@ func (q *QP) localInvalidate(w *work.SendWQE) (tpt.Ticket, tpt.Fault) {
 // bindWindow binds a window to the octets of the list, or unbinds the window if the list
 // has no octets.
 func (q *QP) bindWindow(w *work.SendWQE) (tpt.Ticket, tpt.Fault) {
-	if w.Access&^windowAccess != 0 {
+	if w.Access&^windowAccess != 0 || w.Access.Check() != nil {
 		return 0, tpt.NoRight
 	}
 	rights, _ := work.RightsOf(w.Access)
-	b := tpt.Binding{STag: w.RKey, PD: q.cfg.PD, QP: q.cfg.Number, Rights: rights, ZeroBased: w.Access&work.ZeroBased != 0}
+	b := tpt.Binding{
+		STag: w.RKey, PD: q.cfg.PD, QP: q.cfg.Number, Rights: rights,
+		ZeroBased: w.Access&work.ZeroBased != 0, OneTouch: w.Access&work.OneTouch != 0,
+	}
 	for _, e := range w.SGL {
 		b.Region, b.TO, b.Len = e.LKey, e.Addr, uint64(e.Length)
 	}
@@ -68,12 +71,12 @@ func (q *QP) bindWindow(w *work.SendWQE) (tpt.Ticket, tpt.Fault) {
 
 // register makes the mapped memory of a reserved entry a region.
 func (q *QP) register(w *work.SendWQE) (tpt.Ticket, tpt.Fault) {
-	r := tpt.Registration{PD: q.cfg.PD, QP: q.cfg.Number}
+	r := tpt.Registration{PD: q.cfg.PD, QP: q.cfg.Number, OneTouch: w.Access&work.OneTouch != 0}
 	for _, e := range w.SGL {
 		r.STag, r.Start, r.Len = e.LKey, e.Addr, uint64(e.Length)
 	}
 	var known bool
-	if r.Rights, known = work.RightsOf(w.Access); !known {
+	if r.Rights, known = work.RightsOf(w.Access); !known || w.Access.Check() != nil {
 		return 0, tpt.NoRight
 	}
 	return 0, q.cfg.Table.StartRegister(&r)

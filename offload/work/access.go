@@ -1,6 +1,7 @@
 package work
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -8,7 +9,7 @@ import (
 )
 
 // Access is the set of rights to a region or a window. The numbers are those of
-// libibverbs. Only RemoteInvalidate does not exist in libibverbs.
+// libibverbs. Only RemoteInvalidate and OneTouch do not exist in libibverbs.
 type Access uint32
 
 const (
@@ -19,6 +20,7 @@ const (
 	MWBind       Access = 0x10 // windows may be bound to the region
 	ZeroBased    Access = 0x20 // tagged offsets begin at 0
 
+	OneTouch         Access = 1 << 29 // the first Write or Read Response makes the STag invalid
 	RemoteInvalidate Access = 1 << 30 // all peers of the protection domain may invalidate the STag
 )
 
@@ -34,6 +36,7 @@ var accessFlags = []struct {
 	{RemoteAtomic, "remote atomic", tpt.RemoteAtomic},
 	{MWBind, "window binding", tpt.Bind},
 	{ZeroBased, "zero-based", 0},
+	{OneTouch, "one touch", 0},
 	{RemoteInvalidate, "remote invalidate", tpt.RemoteInvalidate},
 }
 
@@ -55,8 +58,19 @@ func (a Access) String() string {
 	return strings.Join(names, ", ")
 }
 
-// RightsOf returns a as rights of the translation and protection table. ZeroBased is no
-// right. known is false if a has unknown flags.
+// errOneTouch is made in advance because a step may not allocate.
+var errOneTouch = errors.New("one touch counts Writes of peers and Reads of this end: use it with RemoteWrite or LocalWrite, without RemoteRead and RemoteAtomic")
+
+// Check returns an error if the flags do not go together. Check does not allocate.
+func (a Access) Check() error {
+	if a&OneTouch != 0 && (a&(LocalWrite|RemoteWrite) == 0 || a&(RemoteRead|RemoteAtomic) != 0) {
+		return errOneTouch
+	}
+	return nil
+}
+
+// RightsOf returns a as rights of the translation and protection table. ZeroBased and
+// OneTouch are no rights. known is false if a has unknown flags.
 func RightsOf(a Access) (r tpt.Rights, known bool) {
 	rest := a
 	for _, f := range accessFlags {
