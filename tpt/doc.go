@@ -26,7 +26,7 @@
 //
 // Some functions take a lock, wait for engines or allocate. Only verbs may call them:
 // New, NewPD, FreePD, Register, Share, Reserve, Map, MapPages, AllocWindow, NextSTag,
-// Reregister, Invalidate, Deregister, Join, JoinShared, Close, Stats.
+// Reregister, Invalidate, Deregister, Join, JoinShared, Close, Stats, ReserveTags, Release.
 //
 // The other functions never wait, lock or allocate. An engine may call them within a
 // step, between Enter and Leave:
@@ -39,6 +39,8 @@
 //	StartDeregister                     a work request or a message that ends an entry
 //	Touch, Spend                        a message that uses an entry of one touch
 //	Fail                                the memory of an entry has faulted
+//	Tags.Bind, Tags.Revoke, Tags.Check  the commands of an iSCSI connection
+//	Tags.Withdraw                       a command that another goroutine ends
 //	Passed                              whether a Ticket has passed
 //
 // Functions that return a Ticket have an effect at once: the next Check sees it. But
@@ -55,6 +57,13 @@
 // can be neither invalidated, nor deregistered, nor registered again. A window has the
 // translation of its region, and external memory is found through the region's entry:
 // the region stays registered as long as the window is bound.
+//
+// # iSCSI
+//
+// The tag of an iSCSI command is the STag of an entry. A connection reserves its entries
+// at login (ReserveTags). Bind then publishes an entry without a lock, and Revoke ends it,
+// because only the connection's step writes these entries. An entry leads to the slot of
+// its command and not to memory. RDMA and iSCSI never pass each other's entries: tags.go.
 //
 // # Page lists
 //

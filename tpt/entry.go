@@ -41,7 +41,7 @@ const (
 	KindFree   Kind = 0 // the entry is free
 	KindRegion Kind = 1
 	KindWindow Kind = 2
-	KindISCSI  Kind = 3 // the buffer of an iSCSI command
+	KindISCSI  Kind = 3 // the command in a slot of an iSCSI connection (Tags)
 )
 
 func (k Kind) String() string {
@@ -87,10 +87,12 @@ func (w word) generation() uint32 { return uint32(w >> wordGen) }
 // fresh reports whether the entry has never been used.
 func (w word) fresh() bool { return w.generation() == 0 }
 
-// known reports whether s names the entry and no writer is changing the entry. The
-// entry may be valid or not.
+// known reports whether s names the region or window of the entry, and no writer is
+// changing the entry. The entry may be valid or not. The entries of an iSCSI connection are
+// known to its Tags only.
 func (w word) known(s STag) bool {
-	return w.kind() != KindFree && !w.busy() && w.key() == s.Key()
+	k := w.kind()
+	return (k == KindRegion || k == KindWindow) && !w.busy() && w.key() == s.Key()
 }
 
 // next returns the word of the next generation with the given contents. It keeps the

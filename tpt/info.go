@@ -23,6 +23,7 @@ type Info struct {
 	Window     WindowType
 	Parent     uint32 // index of the region that a window is bound to, or 0
 	Windows    uint32 // number of windows that are bound to this region
+	Slot       uint32 // number of the slot of an iSCSI entry in its connection
 }
 
 // Entry reads one entry. ok is false if nothing is registered, or if a writer is
@@ -59,6 +60,10 @@ func (e *entry) info(index uint32, w word) Info {
 		Rights: e.rights(), OneTouch: access&accessOneTouch != 0, Touched: w.touched(),
 		Sequence: e.sequence.Load(),
 		QP:       e.qp.Load(), Window: e.window(), Windows: w.windows(),
+	}
+	if w.kind() == KindISCSI {
+		info.Slot = uint32(where.base)
+		return info
 	}
 	info.External, info.Offset, info.PageSize, info.Pages = where.extent(info.Length)
 	if w.valid() {

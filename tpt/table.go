@@ -129,11 +129,14 @@ func (t *Table) freePD(pd PD) error {
 // acquire waits for entries that engines have deregistered.
 func (t *Table) acquire(pd PD) (index uint32, key uint8, err error) {
 	index, key, err = t.tryAcquire(pd)
-	for (errors.Is(err, ErrTableFull) || errors.Is(err, ErrQuota)) && t.await() {
+	for short(err) && t.await() {
 		index, key, err = t.tryAcquire(pd)
 	}
 	return index, key, err
 }
+
+// short reports whether err says that there are too few entries.
+func short(err error) bool { return errors.Is(err, ErrTableFull) || errors.Is(err, ErrQuota) }
 
 func (t *Table) tryAcquire(pd PD) (index uint32, key uint8, err error) {
 	t.mu.Lock()
