@@ -1,6 +1,6 @@
-// Package seq implements TCP sequence arithmetic (RFC 9293 §3.4). Sequence numbers
-// modulo 2^32 and distances between them are two types, so that the compiler refuses to
-// mix them.
+// Package seq implements TCP sequence arithmetic (RFC 9293 §3.4), which the CmdSN and the
+// StatSN of iSCSI use too (RFC 7143 §4.2.2.1). Sequence numbers modulo 2^32 and distances
+// between them are two types, so that the compiler refuses to mix them.
 package seq
 
 // Num is a sequence or acknowledgement number.

@@ -1,5 +1,6 @@
 // Package captures reads the captures of real peers in test/testdata/captures and
-// returns their TCP connections as octet streams. It parses packets with gopacket, so
+// returns their TCP connections as octet streams. The directory iscsi below it has the
+// captures of iSCSI and iSER; all others are of iWARP. It parses packets with gopacket, so
 // that a test of stag's parser does not depend on that parser.
 package captures
 
@@ -21,6 +22,7 @@ import (
 // Conn is one TCP connection of a capture that contains the connection's SYN.
 type Conn struct {
 	Client, Server Stream // the client sent the first SYN
+	Port           uint16 // port of the server
 }
 
 // Stream is one direction of a connection.
@@ -37,14 +39,20 @@ type Stream struct {
 // Bytes returns the stream in one piece.
 func (s Stream) Bytes() []byte { return bytes.Join(s.Segments, nil) }
 
-// Names returns the names of the captures, sorted, without directory and ".pcap".
-func Names() ([]string, error) {
-	files, err := filepath.Glob(filepath.Join(dir(), "*.pcap"))
+// Names returns the names of the captures of iWARP, sorted, without ".pcap".
+func Names() ([]string, error) { return names(".") }
+
+// ISCSI returns the names of the captures of iSCSI and iSER, sorted, without ".pcap".
+func ISCSI() ([]string, error) { return names("iscsi") }
+
+// names returns the names of the captures in a directory below dir, relative to dir.
+func names(sub string) ([]string, error) {
+	files, err := filepath.Glob(filepath.Join(dir(), sub, "*.pcap"))
 	if err == nil && len(files) == 0 {
-		err = fmt.Errorf("captures: no capture in %s", dir())
+		err = fmt.Errorf("captures: no capture in %s", filepath.Join(dir(), sub))
 	}
 	for i, f := range files {
-		files[i] = strings.TrimSuffix(filepath.Base(f), ".pcap")
+		files[i] = filepath.Join(sub, strings.TrimSuffix(filepath.Base(f), ".pcap"))
 	}
 	return files, err
 }
@@ -97,7 +105,10 @@ func records(b []byte, fn func(gopacket.Packet)) error {
 }
 
 // end is the address and port of one end of a connection.
-type end struct{ addr, port string }
+type end struct {
+	addr string
+	port layers.TCPPort
+}
 
 // half is one direction of a connection.
 type half struct {
@@ -122,8 +133,8 @@ func (t *tracker) frame(p gopacket.Packet) {
 		return
 	}
 	flow := p.NetworkLayer().NetworkFlow()
-	from := end{flow.Src().String(), tcp.SrcPort.String()}
-	to := end{flow.Dst().String(), tcp.DstPort.String()}
+	from := end{flow.Src().String(), tcp.SrcPort}
+	to := end{flow.Dst().String(), tcp.DstPort}
 	if tcp.SYN {
 		if h := t.find(from, to); h == nil || h.isn != tcp.Seq {
 			t.halves = append(t.halves, &half{from: from, to: to, first: !tcp.ACK, isn: tcp.Seq})
@@ -153,7 +164,7 @@ func (t *tracker) conns() (conns []Conn) {
 		}
 		for _, s := range t.halves[i+1:] {
 			if !s.first && s.from == c.to && s.to == c.from {
-				conns = append(conns, Conn{c.stream(), s.stream()})
+				conns = append(conns, Conn{c.stream(), s.stream(), uint16(s.from.port)})
 				break
 			}
 		}
