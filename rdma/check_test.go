@@ -158,8 +158,8 @@ func TestConfigMistakesAreAllNamed(t *testing.T) {
 	}{
 		{Config{}, []string{"KernelPort"}},
 		{Config{Ports: []string{"a"}, KernelPort: true}, []string{"both"}},
-		{Config{Ports: []string{"a", "a", ""}, VLAN: 5, Spin: -1, MaxRegions: -1, MaxRegionsPerPD: -1, RegionHeap: 1 << 60, Congestion: "bbr"},
-			[]string{"named twice", "no name", "a VLAN, 5", "Spin", "MaxRegions is", "MaxRegionsPerPD", "RegionHeap", `"bbr": choose cubic or reno`}},
+		{Config{Ports: []string{"a", "a", ""}, VLAN: 5, Spin: -1, MaxRegions: -1, MaxRegionsPerPD: -1, MaxPagesPerPD: -1, RegionHeap: 1 << 60, Congestion: "bbr"},
+			[]string{"named twice", "no name", "a VLAN, 5", "Spin", "MaxRegions is", "MaxRegionsPerPD", "MaxPagesPerPD is -1", "RegionHeap", `"bbr": choose cubic or reno`}},
 	} {
 		_, err := Open(c.cfg)
 		if err == nil {

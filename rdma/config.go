@@ -39,6 +39,10 @@ type Config struct {
 	// The pages take 8 octets each, at once. 0 means as many pages as the table has
 	// entries, and at least 1024.
 	MaxPages int
+	// MaxPagesPerPD is how many of MaxPages the regions of one protection domain can have,
+	// so that a PD that serves one peer cannot take all. Here each shared region counts.
+	// 0 means no limit.
+	MaxPagesPerPD int
 
 	// Progress says which goroutines do the adapter's work. ProgressAuto means
 	// ProgressInline, unless Spin is set and there are more cores than engines.
@@ -95,7 +99,7 @@ type Config struct {
 func (c *Config) device() adapter.Config {
 	return adapter.Config{
 		Ports: c.Ports, KernelPort: c.KernelPort,
-		RegionHeap: c.RegionHeap, MaxRegions: c.MaxRegions, MaxRegionsPerPD: c.MaxRegionsPerPD, MaxPages: c.MaxPages,
+		RegionHeap: c.RegionHeap, MaxRegions: c.MaxRegions, MaxRegionsPerPD: c.MaxRegionsPerPD, MaxPages: c.MaxPages, MaxPagesPerPD: c.MaxPagesPerPD,
 		Progress: adapter.Progress(c.Progress), Spin: c.Spin,
 		Generic: c.Generic, VLAN: c.VLAN, Queues: c.Queues, FrameSize: c.FrameSize, RxFrames: c.RxFrames, TxFrames: c.TxFrames,
 		ZeroCopy: afxdp.ZeroCopy(c.ZeroCopy), MaxFlows: c.MaxFlows, Partial: nic.Partial(c.Partial), Congestion: c.Congestion,

@@ -70,8 +70,8 @@ var (
 	// ErrPagesFull means that the table has no room for the pages of a page list
 	// (Config.MaxPages).
 	ErrPagesFull = tpt.ErrPagesFull
-	// ErrQuota means that the protection domain has as many regions as it can have
-	// (Config.MaxRegionsPerPD).
+	// ErrQuota means that the protection domain has as many regions, or as many pages of
+	// page lists, as it can have (Config.MaxRegionsPerPD, Config.MaxPagesPerPD).
 	ErrQuota = tpt.ErrQuota
 	// ErrNoAccess means that the program asked for a right to registered memory, and does
 	// not have that right to the memory itself.

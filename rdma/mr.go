@@ -3,7 +3,6 @@ package rdma
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 
 	"github.com/stag-rdma/stag/offload/heap"
@@ -21,9 +20,8 @@ type MR struct {
 	part  *heap.Part // part of a region heap that contains the octets; nil: none
 	stag  STag
 
-	pages *pageList // memory of a region of RegMRPages, instead of first and part; nil for other regions
-
-	lease *lease // STag and memory of a region of ReserveMR, instead of first, size, part and stag; nil for other regions
+	pages *pageList // memory of a region of RegMRPages or RegSharedMR, instead of first and part; nil for other regions
+	lease *lease    // STag and memory of a region of ReserveMR, instead of first, size, part and stag; nil for other regions
 
 	closed atomic.Bool
 }
@@ -41,9 +39,9 @@ type MROptions struct {
 	// be of the region's PD. If QP is nil, all QPs of the PD may use the region.
 	QP *QP
 
-	// PageSize is the size in octets of the pages of RegMRPages: a power of two from 4096
-	// to 268435456 (256 MiB). Fewer and larger pages take less of Config.MaxPages. 0 means
-	// 4096. Other regions have no page size.
+	// PageSize is the size in octets of the pages of RegMRPages and MR.MapPages: a power of
+	// two from 4096 to 268435456 (256 MiB). Fewer and larger pages take less of
+	// Config.MaxPages. 0 means 4096. Other regions have no page size.
 	PageSize int
 }
 
@@ -138,7 +136,7 @@ func (pd *PD) register(r tpt.Region, enter func(tpt.Region) (STag, error), acces
 		return nil, err
 	}
 	if opts.PageSize != 0 {
-		return nil, fmt.Errorf("a page size of %d octets: only RegMRPages takes one: leave it out", opts.PageSize)
+		return nil, fmt.Errorf("a page size of %d octets: only RegMRPages and ReserveMR take one: leave it out", opts.PageSize)
 	}
 	rights, err := rightsOf(access)
 	if err != nil {
@@ -201,7 +199,7 @@ func rightsOf(access Access) (tpt.Rights, error) {
 }
 
 // LKey returns the STag that names the region in work requests.
-func (m *MR) LKey() STag { stag, _ := m.now(); return stag }
+func (m *MR) LKey() STag { stag, _ := m.extent(); return stag }
 
 // RKey returns the STag that names the region to the peer. RKey returns the same STag as
 // LKey. iWARP needs one number for both, because an RDMA Read carries the LKey of its
@@ -213,28 +211,7 @@ func (m *MR) RKey() STag { return m.LKey() }
 func (m *MR) Addr() uint64 { return m.start }
 
 // Len returns the region's length in octets.
-func (m *MR) Len() int {
-	if m.lease == nil {
-		return m.size
-	}
-	return len(m.Bytes())
-}
-
-// Bytes returns the memory of the region. Memory of AllocMR is valid until the Close of
-// the region and of all regions that RegMR made of the same memory, even if the adapter
-// was closed before. The program must not access the memory after that. Bytes returns nil
-// for scattered memory: see Pages.
-func (m *MR) Bytes() []byte { _, mem := m.now(); return mem }
-
-// Pages returns the memory of the region in pieces, in the order of the tagged offsets:
-// the elements of RegMRPages, or the one slice of another region. The rules of Bytes
-// apply.
-func (m *MR) Pages() [][]byte {
-	if m.pages != nil {
-		return slices.Clone(m.pages.list)
-	}
-	return [][]byte{m.Bytes()}
-}
+func (m *MR) Len() int { _, n := m.extent(); return n }
 
 // Uint64 returns the word of 8 octets from octet off on, for operations of sync/atomic.
 // Atomic operations of peers on the same word are atomic with respect to them. Uint64
@@ -249,18 +226,15 @@ func (m *MR) Uint64(off int) *atomic.Uint64 {
 	return w
 }
 
-// SGE returns the element for n octets of the region, from octet off on. If the octets
-// are not in the region, SGE panics as slicing Bytes would. SGE also panics if n is more
-// than an element can have (2^32-1).
+// SGE returns the element for n octets of the region, from octet off on. SGE panics if the
+// octets are not in the region, or if n is more than an element can have (2^32-1).
 func (m *MR) SGE(off, n int) SGE {
 	if n > 0 && uint64(n) > maxMessage {
 		panic(fmt.Sprintf("rdma: an element of %d octets: it has at most %d", n, maxMessage))
 	}
-	stag, mem := m.now()
-	if m.pages == nil {
-		_ = mem[off : off+n]
-	} else if off < 0 || n < 0 || off > m.size-n {
-		panic(fmt.Sprintf("rdma: %d octets from octet %d on, of a region of %d", n, off, m.size))
+	stag, size := m.extent()
+	if off < 0 || n < 0 || off > size-n {
+		panic(fmt.Sprintf("rdma: %d octets from octet %d on, of a region of %d", n, off, size))
 	}
 	return SGE{Addr: m.start + uint64(off), Length: uint32(n), LKey: stag}
 }
@@ -331,10 +305,12 @@ func (m *MR) rereg(access Access) error {
 
 // populate checks that the program itself may write to the memory.
 func (m *MR) populate() error {
-	if m.pages != nil {
-		return m.pages.populate()
+	for _, mem := range m.Pages() {
+		if err := heap.Populate(mem, true); err != nil {
+			return err
+		}
 	}
-	return heap.Populate(m.Bytes(), true)
+	return nil
 }
 
 // Close deregisters the region. Close waits for the engines. When Close returns, peers

@@ -16,7 +16,18 @@ type pageList struct {
 	parts []*heap.Part // parts of region heaps that contain elements of the list
 }
 
-// defaultPageSize is the page size of RegMRPages in octets unless MROptions.PageSize is
+// newPageList returns a list of the elements. The list is not nil if there are none.
+func newPageList(pages [][]byte) *pageList { return &pageList{list: append([][]byte{}, pages...)} }
+
+// size returns the number of octets.
+func (l *pageList) size() (n int) {
+	for _, mem := range l.list {
+		n += len(mem)
+	}
+	return n
+}
+
+// defaultPageSize is the page size of a page list in octets unless MROptions.PageSize is
 // set.
 const defaultPageSize = 4096
 
@@ -55,7 +66,7 @@ func (pd *PD) regPages(pages [][]byte, access Access, o []MROptions) (*MR, error
 		return nil, err
 	}
 	defer done()
-	l := &pageList{list: append([][]byte{}, pages...)}
+	l := newPageList(pages)
 	mr, err := (*MR)(nil), l.borrow(access)
 	if err == nil {
 		size := cmp.Or(opts.PageSize, defaultPageSize)
@@ -94,22 +105,4 @@ func (l *pageList) release() (err error) {
 	}
 	l.parts = nil
 	return err
-}
-
-// bytes returns the memory if it is one slice.
-func (l *pageList) bytes() []byte {
-	if len(l.list) == 1 {
-		return l.list[0]
-	}
-	return nil
-}
-
-// populate checks that the program itself may write to all of the memory.
-func (l *pageList) populate() error {
-	for _, mem := range l.list {
-		if err := heap.Populate(mem, true); err != nil {
-			return err
-		}
-	}
-	return nil
 }

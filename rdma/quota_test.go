@@ -35,3 +35,44 @@ func TestRegionsPerPD(t *testing.T) {
 	_, err = greedy.AllocMR(1, 0)
 	r.Must(err)
 }
+
+// One protection domain cannot take all places for pages, neither at once nor by work
+// request.
+func TestPageListsPerPD(t *testing.T) {
+	r := &rig{Stage: common.On(t)}
+	common.NoLeaks(r)
+	a := r.open(Config{KernelPort: true, MaxPagesPerPD: 4})
+	greedy, err := a.AllocPD()
+	r.Must(err)
+	list := func(n int) (pages [][]byte) {
+		for range n {
+			pages = append(pages, make([]byte, 4096))
+		}
+		return pages
+	}
+	mr, err := greedy.RegMRPages(list(3), LocalWrite)
+	r.Must(err)
+	_, err = greedy.RegMRPages(list(2), 0)
+	r.Says(err, ErrQuota, "3 of its 4", "larger pages")
+	_, err = greedy.RegSharedMR(mr, 0)
+	r.Says(err, ErrQuota, "3 of its 4")
+	reserved, err := greedy.ReserveMR()
+	r.Must(err)
+	mem := make([]byte, 100)
+	before, err := reserved.Map(mem)
+	r.Must(err)
+	_, err = reserved.MapPages(list(2))
+	r.Says(err, ErrQuota, "3 of its 4")
+	if reserved.LKey() == before || reserved.Len() != 0 || reserved.Bytes() != nil {
+		r.Errorf("STag %v, before %v, and %d octets", reserved.LKey(), before, reserved.Len())
+	}
+	modest, err := a.AllocPD()
+	r.Must(err)
+	_, err = modest.RegMRPages(list(4), 0)
+	r.Must(err)
+	r.Must(mr.Close())
+	_, err = reserved.MapPages(list(4))
+	r.Must(err)
+	r.Must(reserved.Close())
+	r.Must(greedy.Close())
+}

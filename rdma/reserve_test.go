@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"strings"
@@ -85,6 +86,41 @@ func TestRegisterMustBeEnabled(t *testing.T) {
 	if _, err := x.mr.Map(make([]byte, 1)); err == nil {
 		t.Error("memory was mapped to a region of AllocMR")
 	}
+}
+
+// A registration by work request takes a page list. Requests behind it and the peer reach
+// its octets in their order, across pages. The next list replaces it.
+func TestRegisterPagesBySendQueue(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		x, y := r.connect(wants{qp: QPConfig{RegMR: true}})
+		for _, size := range []int{4096, 8192} {
+			mr, heap, other := x.reserve(MROptions{Start: 1 << 40, PageSize: size}), x.scatter(size, LocalWrite, MROptions{}), outsideHeap(r, 4*size)
+			for round, list := range [][][]byte{heap.Pages(), {other[3*size+100:], other[:2*size], other[2*size:][:50]}} {
+				n := len(bytes.Join(list, nil))
+				fill(y.mr.Bytes()[:n], round)
+				stag, err := x.qp.PostRegMR(RegWR{MR: mr, Pages: list, Access: all, Flags: Signaled})
+				r.Must(err)
+				x.post(SendWR{Op: WRRead, Flags: Signaled, SGL: []SGE{mr.SGE(0, n)}, RKey: y.mr.RKey()})
+				r.ok(x.sent(2))
+				same(r, "read", n, y.mr.Bytes()[:n], content(mr))
+				if mr.LKey() != stag || mr.Len() != n || mr.Bytes() != nil || len(mr.Pages()) != len(list) {
+					r.Fatalf("region %v of %d octets in %d pieces", mr.LKey(), mr.Len(), len(mr.Pages()))
+				}
+				x.receive(RecvWR{ID: 6})
+				y.post(SendWR{Op: WRWrite, Inline: []byte("across"), RKey: stag, RemoteAddr: 1<<40 + uint64(size) - 103}, SendWR{Op: WRSend})
+				r.ok(x.got(1))
+				same(r, "written", n, []byte("across"), content(mr)[size-103:][:6])
+				_, err = mr.MapPages(list)
+				r.Says(err, ErrInUse)
+				r.Must(mr.Invalidate())
+			}
+			_, err := mr.MapPages([][]byte{other[:size], other[:5], other[:size]})
+			r.Says(err, nil, "element 1 has 5 octets")
+			_, err = x.qp.PostRegMR(RegWR{MR: mr, Pages: heap.Pages(), Memory: other})
+			r.Says(err, ErrBadWR, "both Memory and Pages")
+			r.Must(errors.Join(mr.Close(), heap.Close()))
+		}
+	})
 }
 
 // A refused post of a registration and a Send posts neither.

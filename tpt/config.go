@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"math"
 	"math/bits"
 )
 
@@ -37,7 +38,9 @@ type Config struct {
 	// of callers. 0 means that a piece contains all contiguous octets.
 	MaxPiece uint32
 
-	PerPD uint32 // limit of entries of one protection domain; 0 means no limit
+	PerPD      uint32 // limit of entries of one protection domain; 0 means no limit
+	PagesPerPD uint32 // limit of places for pages of one protection domain; 0 means no limit
+
 	Owner uint16 // number of the process that writes the table; entries record it for tools
 
 	// Seed determines the keys and the order of the entries, for tests. If Seed is all
@@ -71,6 +74,9 @@ func (c Config) fill() (Config, error) {
 	}
 	if c.PerPD == 0 {
 		c.PerPD = c.Entries
+	}
+	if c.PagesPerPD == 0 {
+		c.PagesPerPD = math.MaxUint32
 	}
 	if c.Seed == [32]byte{} {
 		if _, err := rand.Read(c.Seed[:]); err != nil {

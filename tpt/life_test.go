@@ -188,23 +188,6 @@ func TestDomains(t *testing.T) {
 	}
 }
 
-func TestQuota(t *testing.T) {
-	s := newStage(t, Config{Entries: 16, PerPD: 3})
-	var stags []STag
-	for range 3 {
-		stags = append(stags, s.register(s.heap[:8], 0, 0))
-	}
-	_, err := s.Register(Region{PD: s.pd, Memory: s.heap})
-	rig.Says(t, err, ErrQuota, "3 entries")
-	if _, err := s.Register(Region{PD: s.domain(), Memory: s.heap}); err != nil {
-		t.Errorf("another domain: %v", err)
-	}
-	if err := s.Deregister(stags[1], s.pd); err != nil {
-		t.Fatal(err)
-	}
-	s.register(s.heap[:8], 0, 0)
-}
-
 func TestFullAndRoomAgain(t *testing.T) {
 	everywhere(t, 64, func(t *testing.T, c Config) {
 		s := newStage(t, c)

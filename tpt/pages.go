@@ -15,8 +15,9 @@ const (
 // translation is a page list in att, or memory that several entries share. The holder
 // of Table.mu owns it.
 type translation struct {
-	regions int   // entries over the translation
-	runs    []run // entries of att
+	regions int    // entries over the translation
+	runs    []run  // entries of att
+	places  uint32 // sum of the lengths of runs
 }
 
 // layout says how the octets of a list lie in pages.
@@ -132,7 +133,7 @@ func (t *Table) translate(index uint32, r *Region) (fields, error) {
 		f.base = t.direct(index, list[0])
 		return f, nil
 	}
-	taken, err := t.reserve(index, l, l.runs(len(list)))
+	taken, err := t.reserve(index, r.PD, l, l.runs(len(list)))
 	if err != nil {
 		return fields{}, err
 	}
@@ -178,26 +179,43 @@ func (t *Table) setPage(i uint32, mem []byte, lead uint64, heap bool) {
 	t.att[i].Store(spaceExternal<<spaceShift | lead)
 }
 
-// reserve reserves the runs of a page list for the entry at the index. If there is no
-// room, reserve waits for page lists that engines have deregistered.
-func (t *Table) reserve(index uint32, l layout, lengths []uint32) ([]run, error) {
-	taken, err := t.tryReserve(index, l, lengths)
+// reserve reserves the runs of a page list for the entry at the index, which is of pd. If
+// there is no room, reserve waits for page lists that engines have deregistered.
+func (t *Table) reserve(index uint32, pd PD, l layout, lengths []uint32) ([]run, error) {
+	taken, err := t.tryReserve(index, pd, l, lengths)
 	for err != nil && t.await() {
-		taken, err = t.tryReserve(index, l, lengths)
+		taken, err = t.tryReserve(index, pd, l, lengths)
 	}
 	return taken, err
 }
 
-func (t *Table) tryReserve(index uint32, l layout, lengths []uint32) ([]run, error) {
+func (t *Table) tryReserve(index uint32, pd PD, l layout, lengths []uint32) ([]run, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.drain()
+	places := uint64(0)
+	for _, n := range lengths {
+		places += uint64(n)
+	}
+	if err := t.withinShare(pd, places); err != nil {
+		return nil, err
+	}
 	taken, ok := t.runs.takeAll(lengths)
 	if !ok {
 		return nil, fail(ErrPagesFull, "register %d pages: %d of the table's %d places for pages are free: use larger pages, deregister page lists, or give the table more places", l.pages, t.runs.free, t.runs.size)
 	}
-	t.translations[index] = &translation{regions: 1, runs: taken}
+	t.pds[pd].places += uint32(places)
+	t.translations[index] = &translation{regions: 1, runs: taken, places: uint32(places)}
 	return taken, nil
+}
+
+// withinShare returns ErrQuota if a protection domain may not use so many more places for pages.
+// The caller must hold mu.
+func (t *Table) withinShare(pd PD, places uint64) error {
+	if used := t.pds[pd].places; uint64(used)+places > uint64(t.maxPages) {
+		return fail(ErrQuota, "register a page list that takes %d places in protection domain %d: it has %d of its %d: use larger pages, deregister page lists, or raise the domain's share of the places", places, pd, used, t.maxPages)
+	}
+	return nil
 }
 
 // forget ends the use of a translation by the entry at the index. The last use frees
@@ -208,6 +226,9 @@ func (t *Table) forget(index uint32) {
 		return
 	}
 	delete(t.translations, index)
+	if d := t.pds[PD(t.entries[index].pd.Load())]; d != nil {
+		d.places -= min(d.places, tr.places) // another process can write to the entry
+	}
 	if tr.regions--; tr.regions != 0 {
 		return
 	}

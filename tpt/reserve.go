@@ -23,13 +23,13 @@ func (t *Table) Reserve(pd PD, qp uint32) (STag, error) {
 // engines that may still use the memory from before. Errors: ErrSTag, ErrPD, ErrMemory,
 // ErrBound if the region is valid or windows are bound to it.
 func (t *Table) Map(s STag, pd PD, mem []byte) (STag, error) {
-	return t.mapTo(s, pd, &Region{Memory: mem})
+	return t.mapTo(s, pd, &Region{PD: pd, Memory: mem})
 }
 
 // MapPages does what Map does, with a page list as in Region. In addition the error may
-// be ErrPagesFull. The region then has no memory, and the returned STag.
+// be ErrPagesFull or ErrQuota. The region then has no memory, and the returned STag.
 func (t *Table) MapPages(s STag, pd PD, pages [][]byte, size uint64) (STag, error) {
-	return t.mapTo(s, pd, &Region{Pages: pages, PageSize: size})
+	return t.mapTo(s, pd, &Region{PD: pd, Pages: pages, PageSize: size})
 }
 
 func (t *Table) mapTo(s STag, pd PD, r *Region) (STag, error) {

@@ -131,10 +131,10 @@ func (t *Table) drain() {
 	for index := t.retired.freed.Swap(0); index != 0; {
 		e := &t.entries[index]
 		next := e.parent.Load()
-		if pd := PD(e.pd.Load()); t.pds[pd] != 0 {
-			t.pds[pd]--
-		}
 		t.forget(index)
+		if d := t.pds[PD(e.pd.Load())]; d != nil && d.entries != 0 { // another process can write to the entry
+			d.entries--
+		}
 		t.slots.give(index)
 		index = next
 	}

@@ -1,6 +1,9 @@
 package tpt
 
-import "math"
+import (
+	"errors"
+	"math"
+)
 
 // Share makes another region over the memory of the valid region s of protection domain
 // of. The new region has the translation of s, and its own protection domain, queue pair,
@@ -16,7 +19,10 @@ func (t *Table) Share(s STag, of PD, r Region) (STag, error) {
 	if err != nil {
 		return 0, err
 	}
-	f, err := t.joinTranslation(s, of, stag.Index())
+	f, err := t.joinTranslation(s, of, stag.Index(), r.PD)
+	for errors.Is(err, ErrQuota) && t.await() {
+		f, err = t.joinTranslation(s, of, stag.Index(), r.PD)
+	}
 	if err == nil && f.length-1 > math.MaxUint64-r.Start {
 		err = fail(ErrMemory, "share %d octets from offset %#x: they reach past the largest offset: begin lower", f.length, r.Start)
 	}
@@ -31,15 +37,16 @@ func (t *Table) Share(s STag, of PD, r Region) (STag, error) {
 	return stag, nil
 }
 
-// joinTranslation counts the entry at the index as one more region over the translation
-// of s. It returns the fields that describe the translation. The region s cannot lose
-// its translation meanwhile, because forget needs mu.
-func (t *Table) joinTranslation(s STag, of PD, index uint32) (f fields, err error) {
+// joinTranslation counts the entry at the index, which is of pd, as one more region over
+// the translation of s. It returns the fields that describe the translation. The region
+// s cannot lose its translation meanwhile, because forget needs mu.
+func (t *Table) joinTranslation(s STag, of PD, index uint32, pd PD) (f fields, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.drain()
 	e, ok := t.at(s)
 	for ok {
-		w, pd := e.load(), PD(e.pd.Load())
+		w, has := e.load(), PD(e.pd.Load())
 		f = e.from(0)
 		f.length = e.length.Load()
 		first, size := t.external.at(s.Index())
@@ -49,18 +56,24 @@ func (t *Table) joinTranslation(s STag, of PD, index uint32) (f fields, err erro
 		case !w.known(s) || w.kind() != KindRegion || !w.valid():
 			ok = false
 			continue
-		case pd != of:
+		case has != of:
 			return fields{}, fail(ErrPD, "share STag %v of protection domain %d: it is in another one", s, of)
+		}
+		tr := t.translations[s.Index()]
+		if tr != nil {
+			if err := t.withinShare(pd, uint64(tr.places)); err != nil {
+				return fields{}, err
+			}
 		}
 		if f.kind == translationDirect && f.base>>spaceShift == spaceExternal {
 			t.external.keep(index, octetsAt(first, size))
 		}
-		tr := t.translations[s.Index()]
 		if tr == nil {
 			tr = &translation{regions: 1}
 			t.translations[s.Index()] = tr
 		}
 		tr.regions++
+		t.pds[pd].places += tr.places
 		t.translations[index] = tr
 		return f, nil
 	}

@@ -20,6 +20,7 @@ type Table struct {
 	heap     []byte
 	owner    uint16
 	perPD    uint32
+	maxPages uint32 // places for pages of one protection domain
 	maxPiece uint32
 
 	// Any goroutine may use these fields without mu.
@@ -30,11 +31,17 @@ type Table struct {
 	// mu protects the fields below. No engine takes mu.
 	mu     sync.Mutex
 	slots  slots
-	pds    map[PD]uint32 // number of entries of each protection domain
+	pds    map[PD]*domain
 	lastPD PD
 	runs   runs
 
 	translations map[uint32]*translation // translations of page lists and of shared memory, by index of the entry
+}
+
+// domain is what a protection domain uses. The holder of Table.mu owns it.
+type domain struct {
+	entries uint32
+	places  uint32 // places for pages; a translation counts once for each of its regions
 }
 
 // New makes a table. The error describes every fault of c.
@@ -48,8 +55,9 @@ func New(c Config) (*Table, error) {
 		heap:     c.Heap,
 		owner:    c.Owner,
 		perPD:    c.PerPD,
+		maxPages: c.PagesPerPD,
 		maxPiece: c.MaxPiece,
-		pds:      map[PD]uint32{},
+		pds:      map[PD]*domain{},
 		outer:    newOutside(c.Pages),
 		runs:     newRuns(c.Pages),
 
@@ -94,7 +102,7 @@ func (t *Table) NewPD() (PD, error) {
 	for {
 		t.lastPD++
 		if _, taken := t.pds[t.lastPD]; !taken && t.lastPD != 0 {
-			t.pds[t.lastPD] = 0
+			t.pds[t.lastPD] = &domain{}
 			return t.lastPD, nil
 		}
 	}
@@ -114,12 +122,12 @@ func (t *Table) freePD(pd PD) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.drain()
-	used, ok := t.pds[pd]
+	d := t.pds[pd]
 	switch {
-	case !ok:
+	case d == nil:
 		return fail(ErrPD, "free protection domain %d: there is none of that number", pd)
-	case used != 0:
-		return fail(ErrPDBusy, "free protection domain %d: it has %d entries: deregister them first", pd, used)
+	case d.entries != 0:
+		return fail(ErrPDBusy, "free protection domain %d: it has %d entries: deregister them first", pd, d.entries)
 	}
 	delete(t.pds, pd)
 	return nil
@@ -142,18 +150,18 @@ func (t *Table) tryAcquire(pd PD) (index uint32, key uint8, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.drain()
-	used, ok := t.pds[pd]
+	d := t.pds[pd]
 	switch {
-	case !ok:
+	case d == nil:
 		return 0, 0, fail(ErrPD, "register in protection domain %d: there is none of that number: make one first", pd)
-	case used >= t.perPD:
-		return 0, 0, fail(ErrQuota, "register in protection domain %d: it has all of its %d entries: deregister some, or raise the domain's share of the table", pd, used)
+	case d.entries >= t.perPD:
+		return 0, 0, fail(ErrQuota, "register in protection domain %d: it has all of its %d entries: deregister some, or raise the domain's share of the table", pd, d.entries)
 	}
-	index, ok = t.slots.take()
+	index, ok := t.slots.take()
 	if !ok {
 		return 0, 0, fail(ErrTableFull, "register in protection domain %d: all %d entries of the table are in use: deregister some, or make the table larger", pd, len(t.entries)-1)
 	}
-	t.pds[pd]++
+	d.entries++
 	return index, t.slots.key(t.entries[index].load()), nil
 }
 
@@ -178,7 +186,7 @@ func (t *Table) lock(pd PD, k Kind) (*entry, STag, error) {
 func (t *Table) disown(pd PD) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.pds[pd]--
+	t.pds[pd].entries--
 }
 
 // at returns the entry at the index of s. ok is false if the index is 0 or too large.

@@ -48,13 +48,12 @@ func (t *Table) takeTags(g *Tags, keys []uint8) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.drain()
-	used, ok := t.pds[g.pd]
-	n := uint32(len(g.slots))
+	d, n := t.pds[g.pd], uint32(len(g.slots))
 	switch {
-	case !ok:
+	case d == nil:
 		return fail(ErrPD, "reserve iSCSI tags in protection domain %d: there is none of that number: make one first", g.pd)
-	case used > t.perPD || n > t.perPD-used:
-		return fail(ErrQuota, "reserve %d iSCSI tags in protection domain %d: it has %d of its %d entries: reserve fewer, or raise the domain's share of the table", n, g.pd, used, t.perPD)
+	case d.entries > t.perPD || n > t.perPD-d.entries:
+		return fail(ErrQuota, "reserve %d iSCSI tags in protection domain %d: it has %d of its %d entries: reserve fewer, or raise the domain's share of the table", n, g.pd, d.entries, t.perPD)
 	case n > t.slots.free:
 		return fail(ErrTableFull, "reserve %d iSCSI tags: the table has %d free entries: reserve fewer, or make the table larger", n, t.slots.free)
 	}
@@ -68,7 +67,7 @@ func (t *Table) takeTags(g *Tags, keys []uint8) error {
 		}
 		g.slots[i], keys[i] = index, t.slots.key(t.entries[index].load())
 	}
-	t.pds[g.pd] += n
+	d.entries += n
 	return nil
 }
 

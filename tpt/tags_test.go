@@ -199,8 +199,8 @@ func TestTagsFindAForeignWriter(t *testing.T) {
 	if used := s.Stats().Used; used != 1 {
 		t.Errorf("%d entries used, want the foreign one", used)
 	}
-	if s.tags(6); s.pds[s.pd] != 6 {
-		t.Errorf("the domain has %d entries", s.pds[s.pd])
+	if s.tags(6); s.pds[s.pd].entries != 6 {
+		t.Errorf("the domain has %d entries", s.pds[s.pd].entries)
 	}
 }
 

@@ -87,7 +87,7 @@ func (a *Adapter) open() (err error) {
 	}
 	a.table, err = tpt.New(tpt.Config{
 		Entries: a.cfg.entries(), Memory: entries, Pages: a.cfg.pages(), PageMemory: pages,
-		Heap: a.heap.Memory(), PerPD: uint32(a.cfg.MaxRegionsPerPD),
+		Heap: a.heap.Memory(), PerPD: uint32(a.cfg.MaxRegionsPerPD), PagesPerPD: uint32(a.cfg.MaxPagesPerPD),
 	})
 	if err != nil {
 		return err

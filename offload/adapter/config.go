@@ -23,6 +23,7 @@ type Config struct {
 	MaxRegions      int    // largest number of regions at a time; 0 means 65535
 	MaxRegionsPerPD int    // largest number of regions of one protection domain; 0: only MaxRegions limits it
 	MaxPages        int    // largest number of pages of all page lists together; 0: as many as the table has entries, and at least 1024
+	MaxPagesPerPD   int    // largest number of pages of the regions of one protection domain; 0: only MaxPages limits it
 
 	Progress Progress
 	Spin     time.Duration // how long an engine looks for more work before it sleeps
@@ -80,6 +81,9 @@ func (c Config) fill() (Config, error) {
 	}
 	if c.MaxPages != 0 && (c.MaxPages < 512 || c.MaxPages > maxPages) {
 		errs = append(errs, fmt.Errorf("MaxPages is %d: choose 512 to %d, or 0 for the default", c.MaxPages, maxPages))
+	}
+	if c.MaxPagesPerPD < 0 || c.MaxPagesPerPD > maxPages {
+		errs = append(errs, fmt.Errorf("MaxPagesPerPD is %d: choose 1 to %d, or 0 for all", c.MaxPagesPerPD, maxPages))
 	}
 	if c.Spin < 0 {
 		errs = append(errs, fmt.Errorf("a Spin of %v: choose 0 or more", c.Spin))
