@@ -1,0 +1,65 @@
+package unit
+
+// Bits of octet 4 of START STOP UNIT (SBC-3 §5.22).
+const (
+	start         = 0x01
+	loadEject     = 0x02
+	powerShift    = 4
+	powerActive   = 1
+	powerStandby  = 3
+	powerLU       = 7
+	powerForceTwo = 0xb
+)
+
+// startStop executes START STOP UNIT. A power condition changes nothing, because every
+// condition of this medium is ready.
+func (u *Unit) startStop(t *Task) Sense {
+	b := t.CDB[4]
+	if power := b >> powerShift; power != 0 {
+		switch {
+		case power >= powerActive && power <= powerStandby, power == powerLU, power == powerLU+3, power == powerForceTwo:
+			return Sense{}
+		}
+		return badField(4)
+	}
+	if b&loadEject == 0 {
+		u.stopped = b&start == 0
+		return Sense{}
+	}
+	if !u.conf.Removable {
+		return badField(4)
+	}
+	if u.prevented() {
+		return Sense{Key: IllegalRequest, Code: RemovalPrevented}
+	}
+	loaded := u.ejected && b&start != 0
+	u.ejected, u.stopped = b&start == 0, false
+	if loaded {
+		u.others(t.Nexus, func(o *Nexus) { o.attend(MediumMayHaveChanged) })
+	}
+	return Sense{}
+}
+
+// prevented reports whether a nexus prevents the removal of the medium.
+func (u *Unit) prevented() bool {
+	for _, n := range u.nexuses {
+		if n.prevents {
+			return true
+		}
+	}
+	return false
+}
+
+// planPrevent checks PREVENT ALLOW MEDIUM REMOVAL (SBC-3 §5.9).
+func planPrevent(_ *Unit, t *Task) Sense {
+	if t.CDB[4] > 1 {
+		return badField(4) // obsolete values
+	}
+	return Sense{}
+}
+
+// prevent executes PREVENT ALLOW MEDIUM REMOVAL.
+func (u *Unit) prevent(t *Task) Sense {
+	t.Nexus.prevents = t.CDB[4] == 1
+	return Sense{}
+}

@@ -1,0 +1,97 @@
+package unit
+
+// Direction says which way the data of a command goes.
+type Direction byte
+
+// Directions.
+const (
+	NoData  Direction = iota
+	DataIn            // from the unit to the initiator
+	DataOut           // from the initiator to the unit
+)
+
+// Status is a SCSI status code (SAM-5 §5.3.1).
+type Status byte
+
+// Status codes.
+const (
+	Good                Status = 0x00
+	CheckCondition      Status = 0x02
+	Busy                Status = 0x08
+	ReservationConflict Status = 0x18
+	TaskSetFull         Status = 0x28
+	TaskAborted         Status = 0x40
+)
+
+// CDBLength is the longest CDB that a unit takes, in octets.
+const CDBLength = 16
+
+// Task is one command. The transport fills the first group of fields, and passes the
+// task to Begin. If Begin returns true, the transport gets memory for the data, moves
+// Data-Out into it, and calls Run. Data-In is in the memory afterwards.
+//
+// A Task may be used again after Run, or after Begin has returned false.
+type Task struct {
+	Nexus *Nexus
+	CDB   [CDBLength]byte
+	EDTL  uint32 // Expected Data Transfer Length in octets
+
+	// Begin sets these.
+	Dir  Direction
+	Want uint32 // octets of data that the CDB stands for: SPDTL, or its bound if Dir is DataIn
+
+	// Data is the memory of the data, of min(Want, EDTL) octets. It is the transport's,
+	// or the memory that Unit.Lend returned.
+	Data []byte
+	Lent bool // Data is what Lend returned
+
+	// Begin (if it returns false) and Run set these.
+	Status Status
+	Sense  Sense
+	Length uint32 // octets of Data-In that the command has: SPDTL
+
+	row    *row
+	lba    uint64
+	blocks uint32
+
+	// Order's
+	attribute Attribute
+	next      *Task
+}
+
+// Exclusive reports whether Run of this task must not run at the same time as Run or
+// Begin of another task of the unit. The value is valid after Begin.
+func (t *Task) Exclusive() bool { return t.row.flags&exclusive != 0 || t.row.flags&medium == 0 }
+
+// Residual returns by how many octets the command's data differ from EDTL (RFC 7143
+// §11.4.5). At most one of over and under is not 0.
+func (t *Task) Residual() (over, under uint32) {
+	n := t.Length
+	if t.Dir == DataOut {
+		n = t.Want
+	}
+	if n > t.EDTL {
+		return n - t.EDTL, 0
+	}
+	return 0, t.EDTL - n
+}
+
+// fail ends the task with CHECK CONDITION.
+func (t *Task) fail(s Sense) {
+	t.Status, t.Sense, t.Length = CheckCondition, s, 0
+}
+
+// reset forgets what an earlier command has left.
+func (t *Task) reset() {
+	t.Dir, t.Want, t.Data, t.Lent = NoData, 0, nil, false
+	t.Status, t.Sense, t.Length = Good, Sense{}, 0
+	t.row, t.lba, t.blocks = nil, 0, 0
+}
+
+// put copies p to the task's Data-In, as far as Data goes. n is at most the allocation
+// length of the CDB.
+func (t *Task) put(p []byte) {
+	p = p[:min(len(p), int(t.Want))]
+	copy(t.Data, p)
+	t.Length = uint32(len(p))
+}
