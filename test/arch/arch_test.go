@@ -39,6 +39,7 @@ var order = []string{
 	"offload/nic",
 	"offload/heap",
 	"iscsi/pdu",
+	"iscsi/login",
 	"iscsi/unit",
 	"iscsi/flow",
 	"offload/report",
@@ -156,7 +157,7 @@ func TestUnsafeOnlyWhereNamed(t *testing.T) {
 // machines are the packages that do no I/O: they are given the time and their
 // luck, and run on their caller's goroutine.
 var machines = []string{
-	"offload/wire", "offload/signal", "offload/work", "offload/tcp", "offload/mpa", "offload/ddp", "offload/rdmap", "iscsi/pdu", "iscsi/unit", "iscsi/flow", "tpt",
+	"offload/wire", "offload/signal", "offload/work", "offload/tcp", "offload/mpa", "offload/ddp", "offload/rdmap", "iscsi/pdu", "iscsi/login", "iscsi/unit", "iscsi/flow", "tpt",
 }
 
 // Packages that machines do not import, and why.
