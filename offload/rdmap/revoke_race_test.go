@@ -11,6 +11,7 @@ import (
 
 	"github.com/stag-rdma/stag/offload/mpa"
 	"github.com/stag-rdma/stag/offload/signal"
+	"github.com/stag-rdma/stag/offload/wire"
 	"github.com/stag-rdma/stag/offload/work"
 	"github.com/stag-rdma/stag/tpt"
 )
@@ -52,12 +53,18 @@ type gun struct {
 }
 
 func (g *gun) load() {
+	g.q, g.st, g.cq = newRTS(g.table, g.pd, qpNumber)
+}
+
+// newRTS returns a connected QP with its stream and its CQ.
+func newRTS(table *tpt.Table, pd tpt.PD, number uint32) (*QP, *pipe, *work.CQ) {
 	board := new(signal.Board)
-	g.cq, g.st = work.NewCQ(64, board), &pipe{emss: 1460, room: -1}
-	g.cq.News.Fire = func() {}
-	g.q = New(Config{Number: qpNumber, PD: g.pd, Table: g.table, Board: board, SendCQ: g.cq, RecvCQ: g.cq, SendDepth: 4, RecvDepth: 4, MaxSGE: 1})
-	g.q.News.Fire = func() {}
-	g.q.Start(mpa.Agreed{Initiator: true, Revision: 2, CRC: true, IRD: 4, ORD: 4})
+	cq := work.NewCQ(64, board)
+	cq.News.Fire = func() {}
+	q := New(Config{Number: number, PD: pd, Table: table, Board: board, SendCQ: cq, RecvCQ: cq, SendDepth: 4, RecvDepth: 4, MaxSGE: 1})
+	q.News.Fire = func() {}
+	q.Start(mpa.Agreed{Initiator: true, Revision: 2, CRC: true, IRD: 4, ORD: 4})
+	return q, &pipe{emss: 1460, room: -1}, cq
 }
 
 // fire makes one step with one message of each kind. msn is the number of the step's
@@ -100,7 +107,8 @@ func (g *gun) run(stop *atomic.Bool, join func(*tpt.Table) *tpt.Reader) {
 	}
 }
 
-// revoker lends memory by an STag and takes it back.
+// revoker lends memory by an STag and takes it back. Some ways to take it back are requests
+// of the revoker's own QP, or messages of that QP's peer.
 type revoker struct {
 	testing.TB
 	table         *tpt.Table
@@ -108,6 +116,12 @@ type revoker struct {
 	mem           []byte
 	region, other tpt.STag // other is a region over other memory
 	window        tpt.STag
+
+	q   *QP
+	st  *pipe
+	cq  *work.CQ
+	r   *tpt.Reader
+	msn uint32 // of the last Send of the QP's peer
 }
 
 func (v *revoker) must(err error) {
@@ -125,22 +139,49 @@ func (v *revoker) lend() tpt.STag {
 	return v.region
 }
 
-// bind binds the window to a region.
-func (v *revoker) bind(to tpt.STag) tpt.STag {
+// completes steps the QP until a request or a receive has completed.
+func (v *revoker) completes() {
+	v.Helper()
+	var c [1]work.Completion
+	for v.cq.Poll(c[:]) == 0 {
+		runtime.Gosched()
+		v.r.Enter()
+		v.q.Receive(scriptStart, v.st)
+		v.q.Transmit(scriptStart, v.st)
+		v.r.Leave()
+	}
+	if c[0].Status != work.Success {
+		v.Fatalf("%+v", c[0])
+	}
+}
+
+// bind binds the window to the elements by a work request. Without elements it unbinds
+// the window.
+func (v *revoker) bind(to ...work.SGE) tpt.STag {
 	v.Helper()
 	v.window = v.table.NextSTag(v.window)
-	k, f := v.table.Bind(&tpt.Binding{STag: v.window, Region: to, PD: v.pd, QP: qpNumber, Len: uint64(len(v.mem)), Rights: tpt.RemoteRead | tpt.RemoteWrite})
-	if f != tpt.OK {
-		v.Fatal(f)
-	}
-	v.passes(k)
+	v.q.PostSend(bind(1, v.window, work.RemoteRead|work.RemoteWrite|work.RemoteInvalidate, to...))
+	v.completes()
 	return v.window
 }
 
-func (v *revoker) passes(k tpt.Ticket) {
-	for !v.table.Passed(k) {
-		runtime.Gosched()
-	}
+func (v *revoker) lendWindow() tpt.STag {
+	v.Helper()
+	return v.bind(work.SGE{LKey: v.lend(), Length: uint32(len(v.mem))})
+}
+
+func (v *revoker) localInvalidate(s tpt.STag) {
+	v.Helper()
+	v.q.PostSend(invalidation(1, s))
+	v.completes()
+}
+
+func (v *revoker) peerInvalidates(s tpt.STag) {
+	v.Helper()
+	v.q.PostRecv(work.RecvWR{})
+	v.msn++
+	v.st.in = append(v.st.in, untagged(wire.OpSendInvalidate, true, uint32(s), 0, v.msn, 0, nil))
+	v.completes()
 }
 
 // revocation is a way to take memory back. revoke returns when no engine may use the
@@ -152,16 +193,12 @@ type revocation struct {
 }
 
 var revocations = map[string]revocation{
-	"invalidate": {(*revoker).lend, func(v *revoker) { v.must(v.table.Invalidate(v.region, v.pd)) }, true},
-	"deregister": {(*revoker).lend, func(v *revoker) { v.must(v.table.Deregister(v.region, v.pd)) }, true},
-	"local invalidate": {(*revoker).lend, func(v *revoker) {
-		k, f := v.table.StartLocalInvalidate(v.region, v.pd, qpNumber)
-		if f != tpt.OK {
-			v.Fatal(f)
-		}
-		v.passes(k)
-	}, true},
-	"rebind": {func(v *revoker) tpt.STag { v.lend(); return v.bind(v.region) }, func(v *revoker) { v.bind(v.other) }, false},
+	"invalidate":        {(*revoker).lend, func(v *revoker) { v.must(v.table.Invalidate(v.region, v.pd)) }, true},
+	"deregister":        {(*revoker).lend, func(v *revoker) { v.must(v.table.Deregister(v.region, v.pd)) }, true},
+	"local invalidate":  {(*revoker).lend, func(v *revoker) { v.localInvalidate(v.region) }, true},
+	"peer's invalidate": {(*revoker).lend, func(v *revoker) { v.peerInvalidates(v.region) }, true},
+	"rebind":            {(*revoker).lendWindow, func(v *revoker) { v.bind(work.SGE{LKey: v.other, Length: uint32(len(v.mem))}) }, false},
+	"unbind":            {(*revoker).lendWindow, func(v *revoker) { v.bind() }, false},
 }
 
 // TestNothingAfterRevocation floods a region or a window with Writes, Reads, receives and
@@ -211,6 +248,9 @@ func newRevoker(t *testing.T) *revoker {
 	v.must(err)
 	v.window, err = table.AllocWindow(v.pd, tpt.Type1)
 	v.must(err)
+	v.r = table.Join()
+	t.Cleanup(v.r.Close)
+	v.q, v.st, v.cq = newRTS(table, v.pd, qpNumber+1)
 	return v
 }
 
