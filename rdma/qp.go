@@ -48,7 +48,8 @@ type QPConfig struct {
 	// In any time t at most Rate*(t+2ms) octets and one segment leave. The payload of Sends,
 	// Writes, and answers to the peer's Reads counts. Headers, retransmissions, Read
 	// Requests, atomic operations and Immediate Data do not count. A request that waits
-	// holds back those behind it. See also WRDelay. Rate is at most 10^12.
+	// holds back those behind it. See also WRDelay. Rate is at most 10^12. QP.SetRate
+	// changes it.
 	Rate uint64
 
 	// SRQ is the shared receive queue from which the QP takes its receives. nil means that
@@ -103,8 +104,8 @@ func (c QPConfig) fill() (QPConfig, error) {
 			errs = append(errs, fmt.Errorf("%s is %d: choose 1 to %d", f.name, *f.value, f.most))
 		}
 	}
-	if c.Rate > rdmap.MaxRate {
-		errs = append(errs, fmt.Errorf("a Rate of %d: choose up to %d, or 0 for no limit", c.Rate, uint64(rdmap.MaxRate)))
+	if err := checkRate(c.Rate); err != nil {
+		errs = append(errs, err)
 	}
 	return c, errors.Join(errs...)
 }

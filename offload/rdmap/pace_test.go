@@ -95,13 +95,42 @@ func TestRateOfResponses(t *testing.T) {
 	}
 	s.st.out = nil
 	s.posts(work.SendWR{ID: 1, Op: work.WRSend, SGL: []work.SGE{s.at(0, 1400)}})
-	if s.q.out.pace.at == clock.Never {
+	if s.q.out.pace.Load().at == clock.Never {
 		t.Fatal("no pause")
 	}
 	s.st.out = nil
 	s.posts(work.SendWR{ID: 3, Op: work.WRSend, Flags: work.Signaled}, s.reads(4, 0, 8))
 	if n := len(s.st.out); n != 2 {
 		t.Errorf("%d messages without payload have left, want 2", n)
+	}
+}
+
+// A new rate holds from the next step on, also for a request that waits in a long pause.
+// A rate of 0 is no limit.
+func TestSetRate(t *testing.T) {
+	const length = 4 * 359 * 41
+	s := open(t, withQueues(64), withCQ(128))
+	s.heard()
+	s.q.SetRate(1)
+	s.posts(work.SendWR{ID: 1, Op: work.WRWrite, SGL: []work.SGE{s.at(0, length)}})
+	if n := len(s.st.out); n != 1 {
+		t.Fatalf("%d segments have left, want 1", n)
+	}
+	s.st.out = nil
+	if d := s.q.Deadline(); d.Sub(s.now) < 20*time.Minute {
+		t.Fatalf("the next segment leaves in %v", d.Sub(s.now))
+	}
+	s.q.SetRate(1e6)
+	begin := s.now
+	d := s.depart(func() time.Duration { return 0 })
+	d.within(t, 1e6, 1440)
+	if took := s.now.Sub(begin); took < 55*time.Millisecond || took > 60*time.Millisecond {
+		t.Errorf("%d octets took %v", d.total, took)
+	}
+	s.q.SetRate(0)
+	s.posts(work.SendWR{ID: 2, Op: work.WRWrite, SGL: []work.SGE{s.at(0, length)}})
+	if n := len(s.st.out); n != 41 || s.q.Rate() != 0 {
+		t.Errorf("%d segments have left at the rate %d, want 41 at 0", n, s.q.Rate())
 	}
 }
 

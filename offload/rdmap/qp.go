@@ -43,8 +43,8 @@ type Config struct {
 	// Registers says that the send queue takes registrations (work.WRRegMR).
 	Registers bool
 
-	// Rate is how many octets of payload leave in a second, at most MaxRate. 0 means no
-	// limit. The payload of Sends, Writes and Read Responses counts. Retransmissions,
+	// Rate is how many octets of payload leave in a second, at most MaxRate, until SetRate.
+	// 0 means no limit. The payload of Sends, Writes and Read Responses counts. Retransmissions,
 	// headers, Read Requests, atomic operations and Immediate Data do not count.
 	Rate uint64
 
@@ -156,9 +156,7 @@ func New(c Config) *QP {
 		requests: ddp.NewQueue(),
 		msn:      [queues]uint32{1, 1, 1, 1},
 	}
-	if c.Rate != 0 {
-		q.out.pace = new(pace)
-	}
+	q.SetRate(c.Rate)
 	q.sq.Init(c.SendRing, c.SendDepth, c.MaxSGE, c.MaxInline)
 	if c.SignalAll {
 		q.sq.Always = work.Signaled
@@ -304,7 +302,7 @@ func (q *QP) Deadline() clock.Instant {
 	case q.held.active || q.settling.active && q.alive():
 		return q.now.Add(settleAgain)
 	case q.alive() && !q.weShut:
-		return clock.Sooner(clock.Sooner(q.nudge.at, q.out.delay), q.out.pace.deadline())
+		return clock.Sooner(clock.Sooner(q.nudge.at, q.out.delay), q.out.pace.Load().deadline())
 	}
 	if q.term == nil {
 		return clock.Never

@@ -1,6 +1,8 @@
 package rdmap
 
 import (
+	"sync/atomic"
+
 	"runtime/debug"
 
 	"github.com/stag-rdma/stag/offload/clock"
@@ -34,7 +36,7 @@ type outgoing struct {
 	mem    pieces                         // memory of the next segment's payload
 	whole  []byte                         // whole payload of a request that was just checked; valid until send returns
 	delay  clock.Instant                  // time at which the Delay request that was started last ends; clock.Never: it has ended
-	pace   *pace                          // nil: the QP has no rate
+	pace   atomic.Pointer[pace]           // nil: the QP has never had a rate
 }
 
 // Transmit implements stream.ULP. Transmit sends segments of messages while the stream
@@ -60,7 +62,7 @@ func (q *QP) Transmit(now clock.Instant, s stream.Stream) {
 		q.quiet(s)
 		q.settleRequests()
 		q.elapse()
-		q.out.pace.resume(q.now)
+		q.out.pace.Load().resume(q.now)
 		q.send(s)
 		if q.overrun {
 			q.overflowed()
@@ -88,7 +90,7 @@ func (q *QP) send(s stream.Stream) {
 		if !q.out.msg.Open() {
 			continue // begin has performed a request without a message
 		}
-		if q.out.pace.deadline() != clock.Never && q.paced() {
+		if q.out.pace.Load().deadline() != clock.Never && q.paced() {
 			break
 		}
 		if !q.sendSegment(s) {
@@ -130,7 +132,7 @@ func (q *QP) sendSegment(s stream.Stream) bool {
 	}
 	q.counts.out.count(m.Opcode, n, !m.Open())
 	if q.paced() {
-		q.out.pace.spend(q.now, n, q.cfg.Rate)
+		q.out.pace.Load().spend(q.now, n)
 	}
 	if !m.Open() {
 		q.sent()
