@@ -33,6 +33,12 @@ func attAt(mem []byte) (att, error) {
 // them.
 func octetsAt(first *byte, n uint64) []byte { return unsafe.Slice(first, n) }
 
+// octetsFrom returns the n octets that begin from octets after first. The memory of the
+// entry that begins at first must contain them.
+func octetsFrom(first *byte, from, n uint64) []byte {
+	return unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(first), from)), n)
+}
+
 // firstOf returns the address of the first octet of mem, or nil if mem is nil.
 func firstOf(mem []byte) *byte { return unsafe.SliceData(mem) }
 

@@ -101,7 +101,42 @@ func (m *Memo) look(t *Table, number uint64) bool {
 		return false
 	}
 	m.number, m.index, m.value = number, uint32(i), t.att[i].Load()
+	m.proven = 0 // it is about another page
 	return true
+}
+
+// prove records which octets around the last access the next accesses may use without
+// decide: all of a direct entry, or one page. An access must have been allowed.
+func (m *Memo) prove(t *Table) {
+	if m.proven != 0 || t.maxPiece != 0 || m.entry == nil {
+		return
+	}
+	base, from, n := m.base, uint64(0), m.length
+	if !m.direct() {
+		base, from, n = m.aroundPage()
+	}
+	space, off := place(base)
+	if space != spaceHeap || !inside(off, n, uint64(len(t.heap))) || n == 0 {
+		return
+	}
+	m.octets, m.from, m.run = &t.heap[off], m.start+from, n
+	if m.proven = m.rights; m.state.kind() == KindWindow {
+		m.proven &= remote
+	}
+}
+
+// aroundPage returns the octets of the entry in the cached page: the base of the first
+// one, its distance from the entry's first octet, and their number.
+func (m *Memo) aroundPage() (base, from, n uint64) {
+	shift := m.translation >> translationPage & 63
+	low, first := m.number<<shift, uint64(m.first)
+	high := min(low+1<<shift, first+m.length)
+	if low >= first {
+		return m.value, low - first, high - low
+	}
+	space, off := place(m.value)
+	off = (off + first - low) & (1<<spaceShift - 1)
+	return uint64(space)<<spaceShift | off, 0, high - first
 }
 
 // from returns the translation of a window that begins at octet from of the entry.
