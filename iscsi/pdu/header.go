@@ -101,8 +101,11 @@ func (h *Header) Flags() Flags { return Flags(h[atFlags]) }
 // SetFlags replaces the second octet.
 func (h *Header) SetFlags(f Flags) { h[atFlags] = uint8(f) }
 
+// Has reports whether all flags of which are set.
+func (f Flags) Has(which Flags) bool { return f&which == which }
+
 // Has reports whether all flags of f are set.
-func (h *Header) Has(f Flags) bool { return Flags(h[atFlags])&f == f }
+func (h *Header) Has(f Flags) bool { return h.Flags().Has(f) }
 
 // Final reports whether the F bit is set: the PDU is the last of its sequence.
 func (h *Header) Final() bool { return h.Has(Final) }

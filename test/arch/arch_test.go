@@ -38,6 +38,7 @@ var order = []string{
 	"offload/engine",
 	"offload/nic",
 	"offload/heap",
+	"iscsi/scsi",
 	"iscsi/pdu",
 	"iscsi/login",
 	"iscsi/unit",
@@ -157,7 +158,7 @@ func TestUnsafeOnlyWhereNamed(t *testing.T) {
 // machines are the packages that do no I/O: they are given the time and their
 // luck, and run on their caller's goroutine.
 var machines = []string{
-	"offload/wire", "offload/signal", "offload/work", "offload/tcp", "offload/mpa", "offload/ddp", "offload/rdmap", "iscsi/pdu", "iscsi/login", "iscsi/unit", "iscsi/flow", "tpt",
+	"offload/wire", "offload/signal", "offload/work", "offload/tcp", "offload/mpa", "offload/ddp", "offload/rdmap", "iscsi/scsi", "iscsi/pdu", "iscsi/login", "iscsi/unit", "iscsi/flow", "tpt",
 }
 
 // Packages that machines do not import, and why.
