@@ -8,6 +8,20 @@
 //	tx.go       a PDU, gathered into the segments of the stream
 //	scatter.go  a position in a list of buffers
 //	reason.go   why a PDU, a command or a connection is refused
+//	ring.go     slots and events, between the step and the application
+//
+// The initiator:
+//
+//	initiator.go     the machine, its end, and what its consumer may call
+//	initiator_rx.go  a row for each PDU of a target; the checks of US 7,299,266, FIG. 17B
+//	initiator_tx.go  what leaves next: data, pongs, commands; cancellation
+//	task.go          a command in its slot
+//	queue.go         the application's end: post, poll, cancel
+//
+// A command keeps its slot from Post to Poll. The step binds the slot's entry in the table
+// when the command leaves, and its STag is the Initiator Task Tag. The status ends the
+// entry. When Poll has returned the completion, neither an arriving nor a leaving PDU uses
+// the command's buffers.
 //
 // The receiver assembles no PDU. It collects the header, verifies the header's digest, and
 // asks the role where the data segment goes. Then it copies each view of the stream to that

@@ -45,6 +45,7 @@ const (
 	DataMissing                    // fewer or more octets have arrived than the status says
 	MemoryGone                     // memory of the command cannot be accessed any more
 	BadData                        // the target has sent data of the command that was refused
+	Rejected                       // the target has rejected the request
 
 	reasons
 )
@@ -77,6 +78,7 @@ var reasonNames = [reasons]string{
 	DataMissing:    "the number of octets that arrived is not the number that the status says",
 	MemoryGone:     "memory of the command cannot be accessed any more: it was unmapped, protected, or its file truncated",
 	BadData:        "data of the command was refused",
+	Rejected:       "the target has rejected the request",
 }
 
 func (r Reason) String() string {
@@ -88,6 +90,9 @@ func (r Reason) String() string {
 
 // Error implements error, for every Reason but OK.
 func (r Reason) Error() string { return "iscsi: " + r.String() }
+
+// refuses reports whether the reason refuses a PDU, and the connection goes on.
+func (r Reason) refuses() bool { return r != OK && r < HeaderDigest }
 
 // Ends reports whether the reason ends the connection.
 func (r Reason) Ends() bool { return r >= HeaderDigest && r <= Closed }

@@ -19,8 +19,8 @@ type role interface {
 	arrived(h *pdu.Header, ahs []byte) (why Reason, wait bool)
 
 	// complete is called when the whole PDU is there. why is the reason of arrived, or OK.
-	// If the data digest is wrong, why is DataDigest. If memory of the place cannot be
-	// accessed, why is MemoryGone. A reason that complete returns and that ends the
+	// Instead of OK it is DataDigest if the data digest is wrong, and MemoryGone if memory
+	// of the place cannot be accessed. A reason that complete returns and that ends the
 	// connection does so. wait is that of arrived.
 	complete(h *pdu.Header, why Reason) (end Reason, wait bool)
 }
@@ -48,7 +48,8 @@ type receiver struct {
 	need  int // octets of head or tail
 	left  int // octets of the data segment that are missing
 	why   Reason
-	into  scatter // the place of the next octet of the data segment; no pieces: it is dropped
+	into  scatter // the place of the next octet of the data segment
+	room  int     // octets of the data segment that still go there; the others are dropped
 	crc   uint32
 	head  [pdu.HeaderLen + maxAHS + pdu.DigestLen]byte
 	tail  [3 + pdu.DigestLen]byte
@@ -61,17 +62,25 @@ func (r *receiver) header() *pdu.Header { return (*pdu.Header)(r.head[:pdu.Heade
 
 // place makes the data segment of the present PDU go to a list of buffers, from octet off
 // on. The list must have room for it, and must not change until complete.
-func (r *receiver) place(pieces [][]byte, off int) { r.into = at(pieces, off) }
+func (r *receiver) place(pieces [][]byte, off int) {
+	r.into, r.room = at(pieces, off), pdu.MaxDataLength
+}
 
-// collect makes the data segment of the present PDU go to one buffer, which must have room
-// for it.
+// collect makes the data segment of the present PDU go to one buffer. Octets for which the
+// buffer has no room are dropped.
 func (r *receiver) collect(b []byte) {
 	r.own[0] = b
-	r.into = scatter{pieces: r.own[:]}
+	r.into, r.room = scatter{pieces: r.own[:]}, len(b)
 }
 
 // drop makes the data segment of the present PDU go nowhere.
-func (r *receiver) drop() { r.into = scatter{} }
+func (r *receiver) drop() { r.into, r.room = scatter{}, 0 }
+
+// disown refuses the PDU whose data segment is arriving. Nothing of it is placed any more.
+func (r *receiver) disown(why Reason) {
+	r.drop()
+	r.why = why
+}
 
 // run consumes what the stream has, and calls the role for each PDU. It stops when the role
 // asks to wait. It returns a reason that ends the connection, or OK.
@@ -211,7 +220,8 @@ func (r *receiver) begin() Reason {
 
 // data places octets of the data segment.
 func (r *receiver) data(b []byte) {
-	if r.into.pieces != nil && !r.into.put(b) {
+	n := min(len(b), r.room)
+	if r.room -= n; n != 0 && !r.into.put(b[:n]) {
 		r.why = MemoryGone
 		r.drop()
 	}
@@ -234,7 +244,7 @@ func (r *receiver) finish() Reason {
 	h := r.header()
 	if n := h.DataLength(); r.stage == inTail && r.digests.Data {
 		pad := pdu.Pad(n)
-		if pdu.UpdateDigest(r.crc, r.tail[:pad]) != pdu.ReadDigest(r.tail[pad:]) && r.why != MemoryGone {
+		if pdu.UpdateDigest(r.crc, r.tail[:pad]) != pdu.ReadDigest(r.tail[pad:]) && r.why == OK {
 			r.why = DataDigest
 		}
 	}

@@ -1,0 +1,274 @@
+package flow
+
+import (
+	"sync/atomic"
+
+	"github.com/stag-rdma/stag/iscsi/login"
+	"github.com/stag-rdma/stag/iscsi/pdu"
+	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/seq"
+	"github.com/stag-rdma/stag/offload/signal"
+	"github.com/stag-rdma/stag/offload/stream"
+	"github.com/stag-rdma/stag/offload/work"
+	"github.com/stag-rdma/stag/tpt"
+)
+
+// Config is the configuration of an Initiator. All fields must be set.
+type Config struct {
+	Params login.Params // result of the login
+	Tags   *tpt.Tags    // entries for the commands in progress; the Initiator does not release them
+	Board  *signal.Board
+}
+
+// Initiator is the initiator's end of a connection, from the login on. It implements
+// stream.ULP. The tag of each command is an entry of the table: the data of the command is
+// placed in its buffers, R2Ts are answered, and the status ends the entry, all within the
+// step.
+type Initiator struct {
+	params login.Params
+	tags   *tpt.Tags
+	board  *signal.Board
+	most   int // longest data segment of a Data-Out in octets
+
+	// News is raised for an Event, and at the end of the connection. The owner sets its
+	// Fire before the first step.
+	News signal.Signal
+
+	// Several goroutines use these fields.
+	tasks     []atomic.Pointer[task] // by slot; a task does not change its slot
+	queues    atomic.Pointer[Queue]  // the youngest queue
+	inbox     inbox
+	canceling atomic.Bool // a task has cancel set
+	wantClose atomic.Bool
+	wantAbort atomic.Bool
+	over      atomic.Bool // no step runs any more
+	flushing  atomic.Bool // a goroutine ends the tasks after the end
+	cause     error       // of the end, valid when over is set
+	why       Reason      // for which this end has ended the connection, valid when over is set
+
+	// The step owns these fields.
+	rx       receiver
+	tx       sender
+	arriving int // slot that the present PDU of the target is for, or noSlot
+	sending  int // slot of the data that tx sends, or noSlot
+	states   []state
+	pending  slotFIFO        // commands that have not left
+	data     slotFIFO        // commands that have data to send; each is there once
+	queued   []bool          // by slot: it is in data
+	text     [EventData]byte // data segment of a PDU that becomes an event
+	burst    int             // slot whose unsolicited data is being sent, or noSlot
+	pongs    pongs
+	numbers  numbers
+	canceled [32]tpt.STag // tags of commands that were canceled last
+	nextGone int          // index in canceled
+	broken   Reason
+	closing  bool
+	stats    Stats
+}
+
+// noSlot is the number of no slot.
+const noSlot = -1
+
+// state is the state of a slot as the step sees it.
+type state uint8
+
+const (
+	idle    state = iota // not posted, or ended
+	waiting              // in pending
+	active               // the command has left, or is leaving
+)
+
+// numbers are the sequence numbers of the connection (RFC 7143 §4.2.2).
+type numbers struct {
+	cmdSN     seq.Num // of the next command
+	maxCmdSN  seq.Num
+	expStatSN seq.Num
+}
+
+// Stats counts what an Initiator has done.
+type Stats struct {
+	Commands, Completed   uint64 // commands and requests that have left, and that have ended
+	PDUsIn, PDUsOut       uint64
+	Placed                uint64 // octets of Data-In that were placed
+	Sent                  uint64 // octets of data that were sent
+	Refused, StaleRefused uint64 // PDUs that were refused, and those for canceled commands
+	DigestErrors          uint64
+}
+
+// largestDataOut limits the data segments of Data-Out, so that the commands behind a large
+// one get their turn.
+const largestDataOut = 64 << 10
+
+// NewInitiator makes the machine of a connection whose login is done.
+func NewInitiator(c Config) *Initiator {
+	n := c.Tags.Len()
+	f := &Initiator{
+		params: c.Params, tags: c.Tags, board: c.Board,
+		most:  min(c.Params.MaxSendLength, largestDataOut),
+		tasks: make([]atomic.Pointer[task], n), states: make([]state, n), queued: make([]bool, n),
+		arriving: noSlot, sending: noSlot, burst: noSlot,
+		numbers: numbers{c.Params.CmdSN, c.Params.MaxCmdSN, c.Params.StatSN},
+	}
+	f.pending.init(n)
+	f.data.init(n)
+	f.rx.role, f.rx.digests, f.rx.limit = (*initiatorRole)(f), c.Params.Digests, c.Params.MaxRecvLength
+	f.tx.digests = c.Params.Digests
+	return f
+}
+
+// Receive implements stream.ULP.
+func (f *Initiator) Receive(_ clock.Instant, s stream.Stream) {
+	f.hear(s)
+	if s.EOF() {
+		s.CloseWrite()
+	}
+}
+
+// hear processes what has arrived.
+func (f *Initiator) hear(s stream.Stream) {
+	if f.broken == OK {
+		if end := f.rx.run(s); end != OK {
+			f.fail(s, end)
+		}
+	}
+}
+
+// Transmit implements stream.ULP.
+func (f *Initiator) Transmit(_ clock.Instant, s stream.Stream) {
+	if f.wantAbort.Load() && f.broken == OK {
+		f.fail(s, Closed)
+	}
+	if f.rx.waits() && f.listens() {
+		f.hear(s)
+	}
+	if f.broken != OK {
+		return
+	}
+	f.gather()
+	if f.canceling.Load() {
+		f.cancelTasks()
+	}
+	for f.tx.open || f.next() {
+		left, ok := f.tx.emit(s)
+		if !ok {
+			f.fail(s, Unreadable)
+			return
+		}
+		if !left {
+			return
+		}
+		f.stats.PDUsOut++
+		f.left()
+	}
+	if f.wantClose.Load() && !f.closing {
+		f.closing = true
+		s.CloseWrite()
+	}
+}
+
+// fail ends the connection.
+func (f *Initiator) fail(s stream.Stream, why Reason) {
+	f.broken = why
+	s.Abort()
+}
+
+// Deadline implements stream.ULP.
+func (f *Initiator) Deadline() clock.Instant { return clock.Never }
+
+// Fault implements stream.ULP. All commands that have no status complete with Lost.
+func (f *Initiator) Fault(_ clock.Instant, err error) {
+	f.cause, f.why = err, f.broken
+	f.tx.open, f.sending = false, noSlot
+	for slot := range f.states {
+		switch t := f.tasks[slot].Load(); {
+		case f.states[slot] == idle:
+		case t.ending: // it has a status
+			f.push(slot, t)
+		default:
+			f.end(slot, Lost)
+		}
+	}
+	f.over.Store(true)
+	f.flush()
+	f.board.Raise(&f.News)
+}
+
+// flush ends the commands that were posted too late for a step.
+func (f *Initiator) flush() {
+	for f.flushing.CompareAndSwap(false, true) {
+		found := false
+		for q := f.queues.Load(); q != nil; q = q.next {
+			for slot, ok := q.posted.pop(); ok; slot, ok = q.posted.pop() {
+				t := f.tasks[slot].Load()
+				t.why = Lost
+				q.cq.Push(&q.places, work.Completion{ID: uint64(slot)}, true)
+				found = true
+			}
+		}
+		f.flushing.Store(false)
+		if !found {
+			return
+		}
+	}
+}
+
+// Over reports whether the connection has ended, and no step runs any more. why is the
+// reason for which this end has ended the connection, or OK. cause is the cause that the
+// stream gave, nil after an orderly close.
+func (f *Initiator) Over() (over bool, why Reason, cause error) {
+	if !f.over.Load() {
+		return false, OK, nil
+	}
+	return true, f.why, f.cause
+}
+
+// Close sends what has been posted, and then closes the direction of this end. The caller
+// wakes the connection.
+func (f *Initiator) Close() { f.wantClose.Store(true) }
+
+// Abort resets the connection. The caller wakes the connection.
+func (f *Initiator) Abort() { f.wantAbort.Store(true) }
+
+// Stats returns the counters. Only the holder of the step may call it.
+func (f *Initiator) Stats() Stats { return f.stats }
+
+// TakeEvent moves the oldest event into e. One goroutine at a time may call it. A consumer
+// that has taken events wakes the connection, which may have waited for that.
+func (f *Initiator) TakeEvent(e *Event) bool { return f.inbox.take(e) }
+
+// note adds an event. The inbox must have room.
+func (f *Initiator) note(why Reason, h *pdu.Header, data []byte) {
+	f.inbox.add(why, h, data)
+	f.board.Raise(&f.News)
+}
+
+// slotFIFO is a queue of slots that only the step uses.
+type slotFIFO struct {
+	cells   []int32
+	head, n int
+}
+
+func (q *slotFIFO) init(n int) { q.cells = make([]int32, n) }
+
+func (q *slotFIFO) push(slot int) {
+	q.cells[(q.head+q.n)%len(q.cells)] = int32(slot)
+	q.n++
+}
+
+func (q *slotFIFO) front() int { return int(q.cells[q.head]) }
+
+func (q *slotFIFO) pop() (slot int) {
+	slot = q.front()
+	q.head = (q.head + 1) % len(q.cells)
+	q.n--
+	return slot
+}
+
+// remove removes a slot, wherever it is.
+func (q *slotFIFO) remove(slot int) {
+	for range q.n {
+		if s := q.pop(); s != slot {
+			q.push(s)
+		}
+	}
+}

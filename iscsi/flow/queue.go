@@ -1,0 +1,121 @@
+package flow
+
+import (
+	"github.com/stag-rdma/stag/offload/signal"
+	"github.com/stag-rdma/stag/offload/work"
+)
+
+// Queue is the application's end of a group of slots of an Initiator. One goroutine at a
+// time may call Post and Cancel, and one at a time Poll. A command that was posted needs a
+// doorbell: the caller wakes the connection after Post and Cancel.
+type Queue struct {
+	flow   *Initiator
+	slots  []int
+	posted ring // from the poster to the step
+	free   ring // from the poller to the poster
+	cq     *work.CQ
+	places work.Places
+	next   *Queue // the queue that was made before
+}
+
+// NewQueue makes a queue of the n slots from first on. No slot may be in two queues. News
+// of the queue must have a Fire before the first post. Only one goroutine at a time may
+// call NewQueue. A Queue lasts as long as its Initiator.
+func (f *Initiator) NewQueue(first, n int) *Queue {
+	q := &Queue{flow: f, cq: work.NewCQ(n, f.board)}
+	q.posted.init(n)
+	q.free.init(n)
+	tasks := make([]task, n)
+	for i := range n {
+		tasks[i].queue = q
+		f.tasks[first+i].Store(&tasks[i])
+		q.slots = append(q.slots, first+i)
+		q.free.push(first + i)
+	}
+	q.next = f.queues.Load()
+	f.queues.Store(q)
+	return q
+}
+
+// News is raised when an armed queue gets a completion. The owner sets its Fire.
+func (q *Queue) News() *signal.Signal { return &q.cq.News }
+
+// Arm asks for News of the next completion. The caller polls once more after Arm, because
+// an earlier completion raises nothing.
+func (q *Queue) Arm() { q.cq.Arm(false) }
+
+// Ready reports whether Poll would find a completion.
+func (q *Queue) Ready() bool { return q.cq.Ready() }
+
+// Depth returns the number of slots: how many commands can be posted and not polled.
+func (q *Queue) Depth() int { return len(q.slots) }
+
+// Room returns how many commands Post takes.
+func (q *Queue) Room() int { return q.free.len() }
+
+// Post posts commands in order, as many as there are free slots, and returns how many. A
+// slot is free again when Poll has returned its completion. An error is about the command
+// after those.
+func (q *Queue) Post(commands ...Command) (n int, err error) {
+	for n < len(commands) {
+		if q.flow.over.Load() {
+			return n, ErrEnded
+		}
+		if q.free.len() == 0 {
+			break
+		}
+		slot := q.free.front()
+		t := q.flow.tasks[slot].Load()
+		if err = t.set(&commands[n], q.flow.params.MaxSendLength); err != nil {
+			return n, err
+		}
+		q.free.pop()
+		t.busy.Store(true)
+		q.posted.push(slot)
+		n++
+	}
+	if n != 0 && q.flow.over.Load() {
+		q.flow.flush() // Fault may not have seen the last ones
+	}
+	return n, nil
+}
+
+// Cancel ends the commands of this ID that are not complete. Each completes with Canceled
+// in the next step, unless its status is there before. When Poll has returned the
+// completion, nothing uses the command's buffers any more. Cancel reports whether there is
+// such a command. The target may still execute it: an Event asks for its abort.
+func (q *Queue) Cancel(id uint64) (found bool) {
+	for _, slot := range q.slots {
+		t := q.flow.tasks[slot].Load()
+		if t.busy.Load() && t.id == id && t.cancel.Load() == nil {
+			rest := make([]byte, t.leaving(q.flow.most))
+			t.cancel.Store(&rest)
+			found = true
+		}
+	}
+	if found {
+		q.flow.canceling.Store(true)
+	}
+	return found
+}
+
+// Poll moves completions into dst, oldest first, and returns their number. The slots of the
+// commands, and their buffers, are free then.
+func (q *Queue) Poll(dst []Completion) (n int) {
+	var got [8]work.Completion
+	for n < len(dst) {
+		k := q.cq.Poll(got[:min(len(got), len(dst)-n)])
+		for _, c := range got[:k] {
+			slot := int(c.ID)
+			t := q.flow.tasks[slot].Load()
+			dst[n] = t.result()
+			t.busy.Store(false)
+			q.free.push(slot)
+			n++
+		}
+		if k == 0 {
+			break
+		}
+	}
+	return n
+}
