@@ -39,6 +39,7 @@ type Adapter struct {
 	numbers qpNumbers
 	retired totals // counters of closed QPs
 	cqs     map[*CQ]struct{}
+	srqs    map[*SRQ]struct{}
 	loose   map[io.Closer]struct{} // listeners, and requests without an answer
 	shut    bool                   // Close has begun; qps and loose accept no new entry
 	noPorts error                  // the reason why the adapter has lost its last port; nil: it has a port
@@ -50,7 +51,7 @@ type Adapter struct {
 func Open(cfg Config) (*Adapter, error) {
 	a := &Adapter{
 		cfg: cfg, events: newEvents(), fatal: logLimit{burst: 10},
-		qps: map[*QP]struct{}{}, retired: totals{}, cqs: map[*CQ]struct{}{}, loose: map[io.Closer]struct{}{},
+		qps: map[*QP]struct{}{}, retired: totals{}, cqs: map[*CQ]struct{}{}, srqs: map[*SRQ]struct{}{}, loose: map[io.Closer]struct{}{},
 	}
 	device := cfg.device()
 	device.Notify = a.notify

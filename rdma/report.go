@@ -61,6 +61,9 @@ func (s *snapshot) Connections() []adapter.Connection {
 // Describe implements adapter.Snapshot.
 func (s *snapshot) Describe(r *report.Engine, parts report.Parts) {
 	r.CQs = append(r.CQs, s.adapter.reportCQs()...)
+	if parts.Any(report.PartSRQs) {
+		r.SRQs = append(r.SRQs, s.adapter.reportSRQs()...)
+	}
 	for _, q := range s.qps {
 		if q.qp.machine.Dead() { // no step uses a dead QP any more, so that its counters can be read here
 			q.stats = q.qp.machine.Stats()
@@ -121,13 +124,32 @@ func (a *Adapter) reportCQs() []report.CQ {
 	return list
 }
 
+// reportSRQs returns the SRQs, sorted by number.
+func (a *Adapter) reportSRQs() []report.SRQ {
+	a.mu.Lock()
+	srqs := slices.Collect(maps.Keys(a.srqs))
+	a.mu.Unlock()
+	list := make([]report.SRQ, 0, len(srqs))
+	for _, s := range srqs {
+		s.mu.Lock()
+		users := s.users
+		s.mu.Unlock()
+		list = append(list, report.SRQ{
+			Number: s.number, PD: uint32(s.pd.domain), Depth: s.cfg.Depth, MaxSGE: s.cfg.MaxSGE,
+			Posted: s.Posted(), Taken: s.queue.Taken(), Limit: s.Limit(), QPs: users,
+		})
+	}
+	slices.SortFunc(list, func(x, y report.SRQ) int { return int(x.Number) - int(y.Number) })
+	return list
+}
+
 // report returns the report on the QP. The QP's counters must have been read.
 func (q *reportedQP) report() report.QP {
 	qp, cfg, conn := q.qp, q.qp.cfg, q.qp.Conn()
 	r := report.QP{
 		Number: qp.Number(), State: stateNames[qp.State()], PD: uint32(qp.pd.domain), SendCQ: cfg.SendCQ.number, RecvCQ: cfg.RecvCQ.number,
 		SendDepth: cfg.SendDepth, RecvDepth: cfg.RecvDepth, MaxSGE: cfg.MaxSGE, MaxInline: cfg.MaxInline,
-		Markers: "none", Counters: report.Fields("rdmap", q.stats),
+		Rate: qp.Rate(), Markers: "none", Counters: report.Fields("rdmap", q.stats),
 	}
 	if cfg.SRQ != nil {
 		r.SRQ = cfg.SRQ.number
@@ -138,7 +160,7 @@ func (q *reportedQP) report() report.QP {
 	if conn.Remote.IsValid() {
 		r.Local, r.Remote = &conn.Local, &conn.Remote
 		r.Initiator, r.Revision, r.CRC, r.IRD, r.ORD = conn.Initiator, conn.Revision, conn.CRC, conn.IRD, conn.ORD
-		r.Markers = markers(conn)
+		r.Markers, r.Extensions = markers(conn), extensions(conn)
 	}
 	if q.conn != nil {
 		r.Device, r.Flow = q.conn.Device(), report.FlowID(q.conn.Flow())
@@ -149,6 +171,17 @@ func (q *reportedQP) report() report.QP {
 // stateNames are the names of the states in the RDMAC verbs.
 var stateNames = [...]string{
 	rdmap.Idle: "Idle", rdmap.RTS: "RTS", rdmap.Closing: "Closing", rdmap.Terminate: "Terminate", rdmap.Errored: "Error", rdmap.Drained: "Drained",
+}
+
+// extensions returns the names of the extensions that the two ends use.
+func extensions(c Conn) (names []string) {
+	if c.Extensions.Has(ExtAlignedFPDUs) {
+		names = append(names, "aligned_fpdus")
+	}
+	if c.RFC7306 {
+		names = append(names, "rfc7306")
+	}
+	return names
 }
 
 func markers(c Conn) string {

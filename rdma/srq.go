@@ -83,10 +83,13 @@ func (pd *PD) CreateSRQ(cfg SRQConfig) (*SRQ, error) {
 	s := &SRQ{pd: pd, cfg: cfg, number: pd.adapter.lastSRQ.Add(1)}
 	s.queue.Init(nil, cfg.Depth, cfg.MaxSGE, pd.adapter.board)
 	s.queue.Low.Fire = s.low
+	pd.adapter.mu.Lock()
+	pd.adapter.srqs[s] = struct{}{}
+	pd.adapter.mu.Unlock()
 	return s, nil
 }
 
-// Number returns the SRQ's number in reports. No two SRQs of the adapter have the same
+// Number returns the SRQ's number in `stag show srqs`. No two SRQs of the adapter have the same
 // number.
 func (s *SRQ) Number() uint32 { return s.number }
 
@@ -183,6 +186,9 @@ func (s *SRQ) Close() error {
 	}
 	if !s.closed.Swap(true) {
 		s.pd.leave(&s.pd.srqs)
+		s.pd.adapter.mu.Lock()
+		delete(s.pd.adapter.srqs, s)
+		s.pd.adapter.mu.Unlock()
 	}
 	return nil
 }

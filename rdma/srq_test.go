@@ -4,11 +4,14 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/offload/report"
 )
 
 // crowd is several connections from r.a to r.b. The ends at r.b take their receives from
@@ -331,5 +334,48 @@ func TestEndpointWithSRQ(t *testing.T) {
 	r.Must(err)
 	if _, err = y.Received(r.Ctx()); err != nil || string(mr.Bytes()[:5]) != "hello" {
 		r.Errorf("%v, %q", err, mr.Bytes()[:5])
+	}
+}
+
+// The report lists SRQs with their receives, limits and QPs, and QPs with their rates and
+// extensions.
+func TestSRQReport(t *testing.T) {
+	r := newLoopback(t)
+	x, y := r.connect(wants{qp: QPConfig{Rate: 1e9}, dial: ConnParams{Extensions: ExtRFC7306 | ExtAlignedFPDUs}, accept: ConnParams{Extensions: ExtRFC7306 | ExtAlignedFPDUs}})
+	for _, q := range append(r.asked(r.a).QPs, r.asked(r.b).QPs...) {
+		if text := strings.Join(q.Columns(), " ") + " " + q.Connection(); q.Rate != 1e9 || !strings.Contains(text, " rate 1000000000 ") || !strings.HasSuffix(text, " ext aligned_fpdus,rfc7306") {
+			r.Error(text)
+		}
+	}
+	r.Must(x.qp.SetRate(0))
+	r.Must(y.qp.SetRate(5))
+	if a, b := r.asked(r.a).QPs[0].Rate, r.asked(r.b).QPs[0].Rate; a != 0 || b != 5 {
+		r.Errorf("rates %d and %d", a, b)
+	}
+
+	c := r.crowd(2, 8, wants{}, wants{})
+	unused, err := c.y[0].pd.CreateSRQ(SRQConfig{Depth: 3})
+	r.Must(err)
+	c.posts(RecvWR{}, RecvWR{}, RecvWR{})
+	r.Must(c.srq.SetLimit(2))
+	c.x[0].post(SendWR{Op: WRSend, Flags: Signaled})
+	r.ok(c.x[0].sent(1))
+	r.Must(c.y[0].recv.Wait(r.Ctx()))
+	want := []report.SRQ{
+		{Number: c.srq.Number(), PD: uint32(c.y[0].pd.domain), Depth: 8, MaxSGE: 2, Posted: 2, Taken: 1, Limit: 2, QPs: 2},
+		{Number: unused.Number(), PD: uint32(c.y[0].pd.domain), Depth: 3, MaxSGE: 4},
+	}
+	if got := r.asked(r.b).SRQs; !slices.Equal(got, want) {
+		r.Errorf("%+v, want %+v", got, want)
+	}
+	r.ok(c.y[0].got(1))
+	want[0].Taken = 0
+	if got := r.asked(r.b).SRQs; !slices.Equal(got, want) {
+		r.Errorf("%+v, want %+v", got, want)
+	}
+	r.Must(unused.Close())
+	c.closes()
+	if got := r.asked(r.b).SRQs; len(got) != 0 {
+		r.Errorf("after Close: %+v", got)
 	}
 }

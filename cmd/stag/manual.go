@@ -121,7 +121,8 @@ has left.`
 const showManual = `WHICH selects the rows of a subject by:
   devices      a name
   flows        an address, :port, address:port or an id
-  qps, cqs     a number
+  qps, cqs, srqs
+               a number
   mrs          an STag
   queues, stats
                a device

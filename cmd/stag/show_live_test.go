@@ -115,6 +115,9 @@ func TestShowOverPair(t *testing.T) {
 	p := netns.XDPPair(t, pair.Config{})
 	x := newHost(t).ping(p)
 	for _, subject := range show.Subjects {
+		if subject == "srqs" {
+			continue // the server has none
+		}
 		t.Run(subject, func(t *testing.T) {
 			h := host{t, x.dir}
 			both, one := h.show(subject, "--json"), h.show(subject, "--json", "-p", x.pid())

@@ -36,7 +36,7 @@ func showRows(t *testing.T, r result) (rows []showRow) {
 // TestShowUsage: a wrong command line gives one line and exit code 2.
 func TestShowUsage(t *testing.T) {
 	for args, says := range map[string]string{
-		"":                     "choose one of devices, flows, qps, mrs, cqs, queues, stats",
+		"":                     "choose one of devices, flows, qps, mrs, cqs, srqs, queues, stats",
 		"sessions":             `"sessions" is nothing to show: choose one of devices, flows`,
 		"q":                    `"q" can be qps or queues`,
 		"flows a b":            `"b"`,
@@ -337,7 +337,7 @@ func TestShowKernelPort(t *testing.T) {
 		r := h.show(subject, "--json", "-p", pid)
 		r.ends(t, 0)
 		schema(t, "show-"+subject, r.stdout)
-		if none := subject == "flows" || subject == "queues"; none != (len(showRows(t, r)) == 0) {
+		if none := subject == "flows" || subject == "queues" || subject == "srqs"; none != (len(showRows(t, r)) == 0) {
 			t.Errorf("%s: %s", subject, r.stdout)
 		}
 	}

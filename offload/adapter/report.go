@@ -41,7 +41,7 @@ func (a *Adapter) report(ctx context.Context, parts report.Parts) (report.Engine
 	defer stop()
 	r := report.Engine{
 		Schema: report.Schema, PID: os.Getpid(), Program: program(), Adapter: a.number, Started: a.began, Netns: a.cookie,
-		Devices: []report.Device{}, Flows: []report.Flow{}, Queues: []report.Queue{}, QPs: []report.QP{}, CQs: []report.CQ{},
+		Devices: []report.Device{}, Flows: []report.Flow{}, Queues: []report.Queue{}, QPs: []report.QP{}, CQs: []report.CQ{}, SRQs: []report.SRQ{},
 	}
 	layers, conns := a.snapshots()
 	for _, p := range a.ports {

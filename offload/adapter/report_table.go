@@ -77,6 +77,9 @@ func leaveOut(r *report.Engine, parts report.Parts) {
 	if !parts.Any(report.PartCQs) {
 		r.CQs = nil
 	}
+	if !parts.Any(report.PartSRQs) {
+		r.SRQs = nil
+	}
 	if !parts.Any(report.PartQueues) {
 		r.Queues = nil
 	}

@@ -152,11 +152,15 @@ func (d *decoder) list(name string, r *report.Engine) error {
 			return int(reflect.TypeFor[report.TCP]().Size()) + memory(x.TCP.Counters)
 		})
 	case report.PartQPs:
-		return elements(d, &r.QPs, func(x *report.QP) int { return memory(x.Counters) })
+		return elements(d, &r.QPs, func(x *report.QP) int {
+			return memory(x.Counters) + len(x.Extensions)*int(reflect.TypeFor[string]().Size())
+		})
 	case report.PartMRs:
 		return elements(d, &r.MRs, func(x *report.MR) int { return len(x.Rights) * int(reflect.TypeFor[string]().Size()) })
 	case report.PartCQs:
 		return elements(d, &r.CQs, func(*report.CQ) int { return 0 })
+	case report.PartSRQs:
+		return elements(d, &r.SRQs, func(*report.SRQ) int { return 0 })
 	case report.PartQueues:
 		return elements(d, &r.Queues, func(x *report.Queue) int { return memory(x.Counters) })
 	case report.PartCounters:

@@ -20,6 +20,7 @@ type Engine struct {
 	Flows    []Flow    `json:"flows,omitzero"`
 	QPs      []QP      `json:"qps,omitzero"`
 	CQs      []CQ      `json:"cqs,omitzero"`
+	SRQs     []SRQ     `json:"srqs,omitzero"`
 	Queues   []Queue   `json:"queues,omitzero"`
 	Counters []Counter `json:"counters,omitzero"`
 	MRs      []MR      `json:"mrs,omitzero"`

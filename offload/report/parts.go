@@ -20,11 +20,12 @@ const (
 	PartQueues
 	PartCounters
 	PartCounts
+	PartSRQs
 
-	AllParts = PartDevices | PartFlows | PartQPs | PartMRs | PartCQs | PartQueues | PartCounters | PartCounts
+	AllParts = PartDevices | PartFlows | PartQPs | PartMRs | PartCQs | PartSRQs | PartQueues | PartCounters | PartCounts
 )
 
-var partNames = []string{"devices", "flows", "qps", "mrs", "cqs", "queues", "counters", "counts"}
+var partNames = []string{"devices", "flows", "qps", "mrs", "cqs", "queues", "counters", "counts", "srqs"}
 
 // Any reports whether p has one of the parts in q.
 func (p Parts) Any(q Parts) bool { return p&q != 0 }

@@ -74,6 +74,12 @@ func (q *SharedQueue) Len() int {
 	return int(min(q.tail.Load()-uint32(head), uint32(q.ring.depth)))
 }
 
+// Taken returns how many receives have been taken whose completions have not been polled.
+func (q *SharedQueue) Taken() int {
+	returned := q.Places.returned.Load() // read returned first: a take and a poll between the two reads would make the difference negative
+	return int(min(uint32(q.head.Load())-returned, uint32(q.ring.depth)))
+}
+
 // Post copies as many of wrs into the ring as there is room for. Post returns their
 // number. The caller must have checked wrs. Post may wait for a step that is copying a
 // slot at the moment.

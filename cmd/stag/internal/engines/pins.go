@@ -180,6 +180,6 @@ func region(i tpt.Info) report.MR {
 	return report.MR{
 		STag: report.STag(uint32(i.STag)), Kind: i.Kind.String(), Valid: i.Valid, PD: uint32(i.PD), QP: i.QP,
 		Start: i.Start, Length: i.Length, Rights: report.Rights(i.Rights.String()), Heap: !i.External, Window: i.Window.String(), Parent: i.Parent, Windows: i.Windows,
-		PageSize: i.PageSize, Pages: i.Pages,
+		OneTouch: i.OneTouch, Touched: i.Touched, PageSize: i.PageSize, Pages: i.Pages,
 	}
 }

@@ -2,6 +2,7 @@ package engines
 
 import (
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"github.com/stag-rdma/stag/bpf"
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/offload/report"
+	"github.com/stag-rdma/stag/tpt"
 )
 
 // entry returns a flow entry of a process.
@@ -76,5 +78,20 @@ func TestPins(t *testing.T) {
 	}
 	if !slices.Contains(s.Counters, report.Counter{Device: "eth2", Layer: "steer", Name: "no_socket", Value: 5}) {
 		t.Errorf("counters %+v", s.Counters)
+	}
+}
+
+// TestRegion: the row of an entry that no engine reports has what an engine would report.
+func TestRegion(t *testing.T) {
+	got := region(tpt.Info{
+		STag: 0x0b42, Kind: tpt.KindRegion, Valid: true, PD: 3, QP: 4, Start: 5, Length: 6, Rights: tpt.LocalWrite | tpt.RemoteWrite, External: true,
+		OneTouch: true, Touched: true, Windows: 1, PageSize: 4096, Pages: 2,
+	})
+	want := report.MR{
+		STag: "0x00000b42", Kind: "region", Valid: true, PD: 3, QP: 4, Start: 5, Length: 6, Rights: []string{"local_write", "remote_write"},
+		OneTouch: true, Touched: true, Windows: 1, PageSize: 4096, Pages: 2,
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }

@@ -67,6 +67,7 @@ func offloaded() engines.Source {
 				Error: "the peer sent a Terminate: bad STag\n\x1b[2Jgone"},
 			{Number: 2, State: "RTS", Device: "eth1", Flow: 0x100001, PD: 1, SendCQ: 1, RecvCQ: 1, SendDepth: 64, RecvDepth: 64, MaxSGE: 4,
 				Local: &local, Remote: &remote, Initiator: true, Revision: 2, Markers: "none", IRD: 16, ORD: 8,
+				SRQ: 2, Rate: 125_000_000, Extensions: []string{"aligned_fpdus", "rfc7306"},
 				Counters: counters("rdmap", "writes_out", 17, "reads_out", 0)},
 			{Number: 4, State: "Idle", PD: 2, SendCQ: 1, RecvCQ: 1, SendDepth: 1, RecvDepth: 1, MaxSGE: 1, Markers: "none", Counters: none},
 		},
@@ -75,6 +76,10 @@ func offloaded() engines.Source {
 			{STag: "0x00000a41", Kind: "region", Valid: true, PD: 1, Start: 0x7f0000000000, Length: 1 << 30, Rights: report.Rights("local read, local write"), Windows: 1, PageSize: 2 << 20, Pages: 513, Shared: 2},
 		},
 		CQs: []report.CQ{{Number: 2, Depth: 1024, Ready: 1024, QPs: 1, Overrun: true}, {Number: 1, Depth: 16, QPs: 3}},
+		SRQs: []report.SRQ{
+			{Number: 2, PD: 1, Depth: 4096, MaxSGE: 1, Posted: 4000, Taken: 96, Limit: 1000, QPs: 300},
+			{Number: 1, PD: 2, Depth: 16, MaxSGE: 4},
+		},
 		Queues: []report.Queue{
 			{Device: "eth1", Queue: 1, Mode: "copy", FrameSize: 4096, RxFrames: 4096, TxFrames: 4096, Flows: 1, Asleep: true,
 				Counters: append(counters("engine", "steps", 0), counters("xsk", "rx", 0)...)},

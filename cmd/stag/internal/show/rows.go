@@ -14,7 +14,7 @@ import (
 )
 
 // Subjects are the names of what stag show can print.
-var Subjects = []string{"devices", "flows", "qps", "mrs", "cqs", "queues", "stats"}
+var Subjects = []string{"devices", "flows", "qps", "mrs", "cqs", "srqs", "queues", "stats"}
 
 // subject has the functions that select and make the rows of a subject.
 type subject struct {
@@ -29,6 +29,7 @@ var subjects = map[string]subject{
 	"qps":     {matchNumber, qps, report.PartQPs},
 	"mrs":     {matchSTag, mrs, report.PartMRs},
 	"cqs":     {matchNumber, cqs, report.PartCQs},
+	"srqs":    {matchNumber, srqs, report.PartSRQs},
 	"queues":  {matchName, queues, report.PartQueues},
 	"stats":   {matchName, stats, report.PartQueues | report.PartCounters},
 }
@@ -123,7 +124,7 @@ func (w want) has(s engines.Source) bool {
 // supports. The zero match selects everything.
 type match struct {
 	name   string         // name of a device
-	number *uint32        // number of a QP or CQ, or id of a flow
+	number *uint32        // number of a QP, CQ or SRQ, or id of a flow
 	stag   string         // STag in the format of the rows
 	addr   netip.Addr     // address of the local or the remote end
 	port   uint16         // port of the local or the remote end

@@ -104,6 +104,9 @@ func TestWhich(t *testing.T) {
 		{"cqs", "", "", 3},
 		{"cqs", "eth1", "", 2},
 		{"cqs", "", "1", 2},
+		{"srqs", "", "", 2},
+		{"srqs", "eth2", "", 0},
+		{"srqs", "", "2", 1},
 		{"queues", "", "", 2},
 		{"queues", "", "eth1", 2},
 		{"queues", "eth2", "", 0},
@@ -121,14 +124,14 @@ func TestWhich(t *testing.T) {
 // TestSubject: an unambiguous prefix of a subject's name is enough.
 func TestSubject(t *testing.T) {
 	for word, want := range map[string]string{
-		"devices": "devices", "dev": "devices", "d": "devices", "flow": "flows", "qp": "qps", "qps": "qps", "mr": "mrs", "cq": "cqs", "queue": "queues", "s": "stats",
+		"devices": "devices", "dev": "devices", "d": "devices", "flow": "flows", "qp": "qps", "qps": "qps", "mr": "mrs", "cq": "cqs", "queue": "queues", "sr": "srqs", "st": "stats",
 	} {
 		if got, err := Subject(word); got != want || err != nil {
 			t.Errorf("%q: %q, %v; want %q", word, got, err, want)
 		}
 	}
 	for word, says := range map[string]string{
-		"": "choose one of devices, flows, qps", "sessions": "choose one of devices, flows, qps", "devicess": "nothing to show", "q": `"q" can be qps or queues: write more`,
+		"": "choose one of devices, flows, qps", "sessions": "choose one of devices, flows, qps", "devicess": "nothing to show", "q": `"q" can be qps or queues: write more`, "s": `"s" can be srqs or stats: write more`,
 	} {
 		if got, err := Subject(word); got != "" || err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %q, %v; want %q", word, got, err, says)
