@@ -153,7 +153,7 @@ type chap struct {
 	algorithm Algorithm
 	id        uint8
 	challenge []byte // that this end sent
-	sent      []byte // response that this end sent
+	replied   bool   // this end has answered the peer's challenge
 }
 
 // dare makes this end's challenge.
@@ -197,8 +197,8 @@ func (c *chap) reply(q *question, s Secret) ([]byte, *Refused) {
 	if c.challenge != nil && subtle.ConstantTimeCompare(q.challenge, c.challenge) == 1 {
 		return nil, refuse(pdu.AuthenticationFailure, "the peer reflects the CHAP challenge of this end")
 	}
-	c.sent = c.algorithm.response(q.id, s, q.challenge)
-	return c.sent, nil
+	c.replied = true
+	return c.algorithm.response(q.id, s, q.challenge), nil
 }
 
 // verify checks the peer's response against its secret. own is this end's secret, or nil:
@@ -213,7 +213,6 @@ func (c *chap) verify(response string, peer, own Secret) *Refused {
 	if own != nil {
 		good &^= subtle.ConstantTimeCompare(r, c.algorithm.response(c.id, own, c.challenge))
 	}
-	good &^= subtle.ConstantTimeCompare(r, c.sent)
 	if good != 1 {
 		return refuse(pdu.AuthenticationFailure, "the CHAP response is wrong")
 	}

@@ -91,18 +91,17 @@ func (i *Initiator) Params() Params { return i.params }
 
 // Start appends the first request to out.
 func (i *Initiator) Start(out []byte) []byte {
-	i.talk.out = pdu.AppendText(i.talk.out, table[keyInitiatorName].name, i.config.Name)
+	i.talk.answer(keyInitiatorName, i.config.Name)
 	if i.config.Alias != "" {
-		i.talk.out = pdu.AppendText(i.talk.out, table[keyInitiatorAlias].name, i.config.Alias)
+		i.talk.answer(keyInitiatorAlias, i.config.Alias)
 	}
 	kind := "Discovery"
 	if !i.talk.discovery {
-		i.talk.out = pdu.AppendText(i.talk.out, table[keyTargetName].name, i.config.Target)
+		i.talk.answer(keyTargetName, i.config.Target)
 		kind = "Normal"
 	}
-	i.talk.out = pdu.AppendText(i.talk.out, table[keySessionType].name, kind)
+	i.talk.answer(keySessionType, kind)
 	if i.stage == pdu.SecurityNegotiation {
-		i.talk.said.add(keyAuthMethod)
 		i.talk.offer(keyAuthMethod)
 		return i.request(out, false)
 	}
@@ -263,7 +262,8 @@ func (i *Initiator) proceed(h *pdu.Header, out []byte) ([]byte, bool, error) {
 		i.talk.offerAll(i.only)
 		return i.request(out, true), false, nil
 	}
-	return out, true, i.complete(h)
+	err := i.complete(h)
+	return out, err == nil, err
 }
 
 // ready reports whether this end has nothing more to say in the stage.

@@ -97,7 +97,7 @@ func converse(t testing.TB, i *Initiator, m *Target) (exchanges int, initiatorEr
 		var done bool
 		out, done, err = i.Step(h, data, nil)
 		if err != nil || done {
-			if done != targetDone {
+			if err == nil && done != targetDone {
 				t.Fatalf("initiator done %v, target done %v", done, targetDone)
 			}
 			return exchanges, err, targetErr
@@ -231,6 +231,13 @@ func TestLongTexts(t *testing.T) {
 			t.Fatalf("flags %x, %d octets", h.Flags(), len(data))
 		}
 		all = append(all, data...)
+		if len(all) == MaxText {
+			talks := *s.m
+			var refused *Refused
+			if _, _, _, err := (&script{t, &talks}).send(request{stage: operational, keys: []string{"X-b=1"}}); !errors.As(err, &refused) || refused.Status != pdu.InitiatorError {
+				t.Errorf("a text before the end of the target's: %v", err)
+			}
+		}
 		h, data = s.ok(request{stage: operational})
 	}
 	all = append(all, data...)
@@ -253,6 +260,51 @@ func TestInitiatorSendsLongText(t *testing.T) {
 	var refused *Refused
 	if !errors.As(err, &refused) || refused.Status != pdu.OutOfResources || targetErr == nil {
 		t.Fatalf("%v, %v", err, targetErr)
+	}
+}
+
+// TestTargetAsks: a target offers the keys that the initiator leaves out and whose defaults
+// it cannot accept, before the stage ends.
+func TestTargetAsks(t *testing.T) {
+	s := newScript(t, &registry{}, Wishes{NoImmediateData: true, HeaderDigest: []Digest{CRC32C}, MaxBurstLength: 1 << 20, Time2Wait: 4})
+	h, data := s.ok(leave(operational, full, "MaxBurstLength=4096"))
+	want := "HeaderDigest=CRC32C\x00ImmediateData=No\x00FirstBurstLength=4096\x00DefaultTime2Wait=4\x00"
+	if h.Has(pdu.Transit) || !bytes.HasSuffix(data, []byte(want)) {
+		t.Fatalf("flags %x, %q", h.Flags(), data)
+	}
+	// A boolean that fixes the result needs no answer.
+	h, data = s.ok(request{stage: operational, next: full, flags: pdu.Transit, keys: []string{"HeaderDigest=CRC32C", "FirstBurstLength=1024", "DefaultTime2Wait=9"}})
+	if p := s.m.Params(); !h.Has(pdu.Transit) || len(data) != 0 || !p.Digests.Header || p.ImmediateData || p.FirstBurstLength != 1024 || p.Time2Wait != 9 {
+		t.Errorf("%+v", p)
+	}
+	for _, answers := range [][]string{
+		{"HeaderDigest=CRC32C", "DefaultTime2Wait=9"},
+		{"HeaderDigest=None", "FirstBurstLength=1024", "DefaultTime2Wait=9"},
+		{"HeaderDigest=Reject", "FirstBurstLength=1024", "DefaultTime2Wait=9"},
+		{"HeaderDigest=CRC32C", "FirstBurstLength=8192", "DefaultTime2Wait=9"},
+		{"HeaderDigest=CRC32C", "FirstBurstLength=1024", "DefaultTime2Wait=3"},
+	} {
+		s := newScript(t, &registry{}, Wishes{NoImmediateData: true, HeaderDigest: []Digest{CRC32C}, MaxBurstLength: 1 << 20, Time2Wait: 4})
+		s.ok(leave(operational, full, "MaxBurstLength=4096"))
+		h, _, done, err := s.send(request{stage: operational, next: full, flags: pdu.Transit, keys: answers})
+		if err == nil || done || h.LoginStatus() != pdu.InitiatorError {
+			t.Errorf("%v: %v", answers, err)
+		}
+	}
+}
+
+// TestInitiatorWaits: a target that answers a part of a text, or ends the stage behind it,
+// breaks the protocol.
+func TestInitiatorWaits(t *testing.T) {
+	for _, r := range []response{{stage: operational, keys: []string{"X-a=1"}}, {stage: operational}} {
+		i := newInitiator(t, initiatorConfig())
+		for k := range 600 {
+			i.talk.out = pdu.AppendText(i.talk.out, fmt.Sprintf("X-test.stag.%d", k), "1")
+		}
+		requests, _, err := play(t, i, []response{r})
+		if refused := len(r.keys) != 0; refused != (err != nil) || refused == (len(requests) == 2) {
+			t.Errorf("%v: %d requests, %v", r.keys, len(requests), err)
+		}
 	}
 }
 

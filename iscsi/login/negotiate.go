@@ -61,6 +61,9 @@ func (n *negotiation) pair(name, v string, stage pdu.Stage) *Refused {
 	if n.open.has(k) && r.kind != exchange {
 		return n.settle(k, v)
 	}
+	if r.kind == text && n.said.has(k) && reserved(v) {
+		return nil // an answer to a declaration, which needs none
+	}
 	if err := n.admit(k, v, stage); err != nil {
 		return err
 	}
@@ -74,12 +77,16 @@ func (n *negotiation) pair(name, v string, stage pdu.Stage) *Refused {
 
 // unknown answers a key without a row. Only an offer wants an answer.
 func (n *negotiation) unknown(name, v string) *Refused {
-	switch v {
-	case answerNotUnderstood, answerReject, answerIrrelevant:
+	if reserved(v) {
 		return illegal("%s=%s answers no offer", name, v)
 	}
 	n.out, n.owes = pdu.AppendText(n.out, name, answerNotUnderstood), true
 	return nil
+}
+
+// reserved reports whether a value is one that only answers have.
+func reserved(v string) bool {
+	return v == answerNotUnderstood || v == answerReject || v == answerIrrelevant
 }
 
 // admit checks whether the peer may send the key now.

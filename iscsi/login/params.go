@@ -65,21 +65,26 @@ type wishes struct {
 
 // fill converts w, and reports every mistake in it.
 func (w *Wishes) fill() (f wishes, err error) {
-	bit := func(b bool) uint32 {
-		if b {
-			return 1
-		}
-		return 0
-	}
-	or := func(n, def uint32) uint32 {
-		if n == 0 {
-			return def
-		}
-		return n
-	}
 	f.rdma = w.RDMA
+	for k, v := range w.numbers() {
+		f.value[k] = v
+		if r := &table[k]; r.kind != boolean && (v < r.min || v > r.max) {
+			err = errors.Join(err, fmt.Errorf("iscsi login: %s is %d: it must be %d to %d", r.name, v, r.min, r.max))
+		}
+	}
+	if first, most := f.value[keyFirstBurstLength], f.value[keyMaxBurstLength]; first > most {
+		err = errors.Join(err, fmt.Errorf("iscsi login: FirstBurstLength %d exceeds MaxBurstLength %d", first, most))
+	}
+	f.lists[keyHeaderDigest], err = preferences(keyHeaderDigest, w.HeaderDigest, err)
+	f.lists[keyDataDigest], err = preferences(keyDataDigest, w.DataDigest, err)
+	f.lists[keyTaskReporting], err = preferences(keyTaskReporting, w.TaskReporting, err)
+	return f, err
+}
+
+// numbers has the wish for each number and boolean, with the defaults filled in.
+func (w *Wishes) numbers() map[key]uint32 {
 	burst := or(w.MaxBurstLength, table[keyMaxBurstLength].initial)
-	for k, v := range map[key]uint32{
+	return map[key]uint32{
 		keyMaxRecvDataSegmentLength:       or(w.MaxRecvDataSegmentLength, 262144),
 		keyMaxConnections:                 or(w.MaxConnections, 1),
 		keyInitialR2T:                     bit(w.RequireR2T),
@@ -97,19 +102,21 @@ func (w *Wishes) fill() (f wishes, err error) {
 		keyInitiatorRecvDataSegmentLength: or(w.InitiatorRecvLength, DefaultMaxRecvDataSegmentLength),
 		keyTargetRecvDataSegmentLength:    or(w.TargetRecvLength, DefaultMaxRecvDataSegmentLength),
 		keyMaxAHSLength:                   table[keyMaxAHSLength].initial,
-	} {
-		f.value[k] = v
-		if r := &table[k]; r.kind != boolean && (v < r.min || v > r.max) {
-			err = errors.Join(err, fmt.Errorf("iscsi login: %s is %d: it must be %d to %d", r.name, v, r.min, r.max))
-		}
 	}
-	if f.value[keyFirstBurstLength] > burst {
-		err = errors.Join(err, fmt.Errorf("iscsi login: FirstBurstLength %d exceeds MaxBurstLength %d", f.value[keyFirstBurstLength], burst))
+}
+
+func bit(b bool) uint32 {
+	if b {
+		return 1
 	}
-	f.lists[keyHeaderDigest], err = preferences(keyHeaderDigest, w.HeaderDigest, err)
-	f.lists[keyDataDigest], err = preferences(keyDataDigest, w.DataDigest, err)
-	f.lists[keyTaskReporting], err = preferences(keyTaskReporting, w.TaskReporting, err)
-	return f, err
+	return 0
+}
+
+func or(n, def uint32) uint32 {
+	if n == 0 {
+		return def
+	}
+	return n
 }
 
 // preferences converts a list of options. An empty list has the initial value only.

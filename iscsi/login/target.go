@@ -329,7 +329,7 @@ func (t *Target) enter(r *pdu.Header) *Refused {
 	p.InitiatorName, p.InitiatorAlias, p.TargetName = q.InitiatorName, q.InitiatorAlias, q.TargetName
 	p.TargetAlias, p.PortalGroupTag = t.policy.Alias, t.policy.PortalGroupTag
 	p.ISID, p.CID, p.User = q.ISID, q.CID, q.User
-	if t.proof.sent != nil {
+	if t.proof.replied {
 		p.PeerUser = t.policy.CHAP.User
 	}
 	p.CmdSN, p.MaxCmdSN, p.StatSN = r.ExpCmdSN(), r.MaxCmdSN(), t.statSN.Add(1)
