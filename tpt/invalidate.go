@@ -93,11 +93,11 @@ func (t *Table) withdraw(s STag, pd PD, qp uint32, peer bool, change func(word) 
 	for ok {
 		w, parent := e.load(), e.parent.Load()
 		if !w.known(s) {
+			f = BadSTag // the round before may have found it allowed, until another caller came first
 			break
 		}
 		f = e.revocable(w, pd, qp, peer)
 		if !e.unchanged(w) {
-			f = BadSTag
 			continue
 		}
 		if f != OK {
