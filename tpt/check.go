@@ -38,6 +38,7 @@ type Memo struct {
 	qp          uint32
 	rights      Rights
 	touch       bool   // the entry is of one touch
+	deny        uint16 // bits of state that count as 0
 	parent      uint32 // index of a window's region, or 0
 
 	// proven has the rights that the entry gives to run octets from tagged offset from on.
@@ -84,8 +85,8 @@ func (m *Memo) decide(t *Table, a Access) (mem []byte, f Fault) {
 		m.rest, m.left = nil, 0
 		return nil, OK
 	}
-	if (m.entry == nil || m.stag != a.STag) && !m.find(t, a.STag) {
-		return m.refuse(t, BadSTag)
+	if m.entry == nil || m.stag != a.STag {
+		m.find(t, a.STag)
 	}
 	where, f := m.judge(t, &a)
 	for !m.entry.unchanged(m.state) { // the entry has become invalid, or was registered anew
@@ -165,15 +166,14 @@ func (m *Memo) External() bool {
 // says that a message has used it already (see Touch).
 func (m *Memo) OneTouch() (enabled, touched bool) { return m.touch, m.state.touched() }
 
-// find caches the entry at the index of s. It returns false for an impossible index.
-func (m *Memo) find(t *Table, s STag) bool {
-	e, ok := t.at(s)
-	if !ok {
-		return false
-	}
-	m.stag, m.entry = s, e
+// find caches the entry at the index of s. For an impossible index it caches another entry,
+// which then does not count as valid. So a refusal takes as long as that of a wrong key.
+func (m *Memo) find(t *Table, s STag) {
+	i, n := s.Index(), uint32(len(t.entries))
+	impossible := uint64(int64(n-2)-int64(i-1)) >> 63 // 1 or 0, without a branch
+	m.deny = uint16(wordValid) * uint16(impossible)
+	m.stag, m.entry = s, &t.entries[i&(n-1)]
 	m.read()
-	return true
 }
 
 // read copies the entry's fields. The copy is valid if the state is still the same
@@ -195,7 +195,7 @@ func (m *Memo) read() {
 // direct entry. For pages, where is zero.
 func (m *Memo) judge(t *Table, a *Access) (where memory, f Fault) {
 	switch {
-	case !m.state.serves(a):
+	case !(m.state &^ word(m.deny)).serves(a):
 		return memory{}, BadSTag
 	case m.pd != a.PD || m.qp != 0 && m.qp != a.QP:
 		return memory{}, WrongPD
@@ -217,9 +217,10 @@ func (m *Memo) judge(t *Table, a *Access) (where memory, f Fault) {
 }
 
 // serves reports whether the key matches, the entry is valid, and its type suits the
-// access. Only peers may use windows.
+// access. Only peers may use windows. One comparison decides about key and validity, so that
+// a peer cannot tell by the time which of them is wrong.
 func (w word) serves(a *Access) bool {
-	if w.key() != a.STag.Key() || !w.valid() {
+	if w&(wordKey|wordValid|wordBusy) != wordValid|word(a.STag.Key()) {
 		return false
 	}
 	return w.kind() == KindRegion || w.kind() == KindWindow && a.Right&^remote == 0

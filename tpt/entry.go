@@ -66,6 +66,7 @@ func (k Kind) String() string {
 type word uint64
 
 const (
+	wordKey     word = 1<<8 - 1
 	wordKind         = 8
 	wordValid   word = 1 << 12
 	wordBusy    word = 1 << 13

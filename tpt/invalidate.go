@@ -86,13 +86,14 @@ func (t *Table) StartLocalInvalidate(s STag, pd PD, qp uint32) (Ticket, Fault) {
 
 // withdraw replaces the state of an entry by the result of change, which must not be
 // valid. It does so for a queue pair, or for the peer of the queue pair. An entry that
-// is invalid already changes only if change locks it.
+// is invalid already changes only if change locks it. An impossible index takes as long as
+// a wrong key.
 func (t *Table) withdraw(s STag, pd PD, qp uint32, peer bool, change func(word) word) Fault {
 	e, ok := t.at(s)
 	f := BadSTag
-	for ok {
+	for {
 		w, parent := e.load(), e.parent.Load()
-		if !w.known(s) {
+		if !w.known(s) || !ok {
 			f = BadSTag // the round before may have found it allowed, until another caller came first
 			break
 		}

@@ -189,13 +189,11 @@ func (t *Table) disown(pd PD) {
 	t.pds[pd].entries--
 }
 
-// at returns the entry at the index of s. ok is false if the index is 0 or too large.
-func (t *Table) at(s STag) (*entry, bool) {
-	i := s.Index()
-	if i == 0 || i >= uint32(len(t.entries)) {
-		return nil, false
-	}
-	return &t.entries[i], true
+// at returns the entry at the index of s. ok is false if the index is 0 or too large. The
+// entry is another one then, which the caller may look at but not use.
+func (t *Table) at(s STag) (e *entry, ok bool) {
+	i, n := s.Index(), uint32(len(t.entries))
+	return &t.entries[i&(n-1)], i-1 < n-1
 }
 
 // inside reports whether [off, off+n) lies within [0, size).
