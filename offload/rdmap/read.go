@@ -11,35 +11,46 @@ import (
 // §5.2). The table checks the source now. gatherResponse checks it again for each
 // segment of the Response, because the program may revoke the region in between.
 func (q *QP) recvReadRequest(s *ddp.Segment) Code {
-	if f := q.requests.Expect(s); f != ddp.OK {
-		return ddpCode(f)
+	if code := q.expectRequest(s, wire.ReadRequestLen); code != (Code{}) {
+		return code
 	}
-	if !s.Last || len(s.Payload) > wire.ReadRequestLen {
-		return ddpCode(ddp.TooLong) // a Read Request is one segment with 28 octets of payload
-	}
-	r, ok := wire.ParseReadRequest(s.Payload)
-	switch {
-	case !ok:
-		return MarkerError // the ULPDU_Length is wrong
-	case int(q.agree.IRD) <= q.irq.count && !q.opening.rtrIn: // the RTR has a place even if IRD is 0
-		return ddpCode(ddp.NoBuffer)
-	}
+	r, _ := wire.ParseReadRequest(s.Payload)
 	if r.Size > 0 {
 		if _, f := q.source(r.SourceSTag, r.SourceTO, r.Size); f != tpt.OK {
 			return readCode(f)
 		}
 	}
-	if q.irq.full() {
-		return ddpCode(ddp.NoBuffer)
-	}
-	q.requests.Accept(s)
-	q.irq.push(inRead{
+	q.acceptRequest(s, inRead{
 		sinkSTag: r.SinkSTag, sinkTO: r.SinkTO, size: r.Size,
 		sourceSTag: r.SourceSTag, sourceTO: r.SourceTO,
-		header: [18]byte(s.Header),
 	})
-	q.counts.in.reads = max(q.counts.in.reads, q.irq.count)
 	return Code{}
+}
+
+// expectRequest checks that s is the next request on queue 1, is one segment with n octets
+// of payload, and has a place in the queue of requests to answer. A Read Request and an
+// Atomic Request are parsed without an error if they have their length.
+func (q *QP) expectRequest(s *ddp.Segment, n int) Code {
+	if f := q.requests.Expect(s); f != ddp.OK {
+		return ddpCode(f)
+	}
+	switch {
+	case !s.Last || len(s.Payload) > n:
+		return ddpCode(ddp.TooLong)
+	case len(s.Payload) < n:
+		return MarkerError // the ULPDU_Length is wrong
+	case q.irq.full() || int(q.agree.IRD) <= q.irq.count && !q.opening.rtrIn: // the RTR has a place even if IRD is 0
+		return ddpCode(ddp.NoBuffer)
+	}
+	return Code{}
+}
+
+// acceptRequest puts the request r into the queue of requests to answer.
+func (q *QP) acceptRequest(s *ddp.Segment, r inRead) {
+	r.header = [wire.UntaggedLen]byte(s.Header)
+	q.requests.Accept(s)
+	q.irq.push(r)
+	q.counts.in.reads = max(q.counts.in.reads, q.irq.count)
 }
 
 // source returns the memory that the peer reads.

@@ -133,21 +133,21 @@ func (c *Config) checkSend(wr *work.SendWR) error {
 	case !row.known():
 		return fmt.Errorf("%v is no operation of a send queue", wr.Op)
 	case row.registers && !c.Registers:
-		return fmt.Errorf("a %v: this QP takes none (RegMR)", wr.Op)
+		return fmt.Errorf("%v: this QP takes no registrations (RegMR)", wr.Op)
 	case !row.sends() && (n > row.elements || len(wr.Inline) != 0):
-		return fmt.Errorf("a %v sends no octets: leave Inline out, and give at most %d elements", wr.Op, row.elements)
+		return fmt.Errorf("%v sends no octets: leave Inline out, and give at most %d elements", wr.Op, row.elements)
 	case row.wait != nil && (wr.Delay < 0 || wr.Delay > MaxDelay):
-		return fmt.Errorf("a %v of %v: choose 0 to %v", wr.Op, wr.Delay, MaxDelay)
+		return fmt.Errorf("%v of %v: choose 0 to %v", wr.Op, wr.Delay, MaxDelay)
 	case wr.Access&^row.access != 0:
-		return fmt.Errorf("a %v with access %v: leave %v out", wr.Op, wr.Access, wr.Access&^row.access)
+		return fmt.Errorf("%v with access %v: leave %v out", wr.Op, wr.Access, wr.Access&^row.access)
 	case wr.Access.Check() != nil:
-		return fmt.Errorf("a %v with access %v: %w", wr.Op, wr.Access, wr.Access.Check())
+		return fmt.Errorf("%v with access %v: %w", wr.Op, wr.Access, wr.Access.Check())
 	case len(wr.Inline) != 0 && !row.inline:
-		return fmt.Errorf("an %v has no data of its own: leave Inline out", wr.Op)
+		return fmt.Errorf("%v has no data of its own: leave Inline out", wr.Op)
 	case wr.Flags&^row.flags != 0:
-		return fmt.Errorf("an %v completes nothing at the peer: leave Solicited out", wr.Op)
+		return fmt.Errorf("%v completes nothing at the peer: leave Solicited out", wr.Op)
 	case row.elements != 0 && n > row.elements:
-		return fmt.Errorf("an %v into %d elements: over iWARP it takes one (for length 0 none)", wr.Op, n)
+		return fmt.Errorf("%v into %d elements: over iWARP it takes one (for length 0 none)", wr.Op, n)
 	case len(wr.Inline) != 0 && n != 0:
 		return fmt.Errorf("data inline and in a list: choose one")
 	case len(wr.Inline) > c.MaxInline:

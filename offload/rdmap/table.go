@@ -16,22 +16,25 @@ type settling struct {
 	held   bool // a ticket of an earlier step has not passed, so that no request can start
 }
 
-// perform performs the request w on the table.
+// perform performs the request w on the table. A ticket of 0 has passed: nothing can use
+// what the request has changed. perform does not ask about other tickets, because the
+// question costs a look at every engine. send asks once, for all requests of the step.
 func (q *QP) perform(row *sqOp, w *work.SendWQE) {
 	pos := q.out.pos
 	switch ticket, f := row.table(q, w); {
 	case f != tpt.OK:
 		q.refuse(pos, f)
-	case q.cfg.Table.Passed(ticket):
+	case ticket == 0:
 		q.sq.At(pos).Done = true
 	default:
 		q.settling = settling{active: true, ticket: ticket, last: pos}
 	}
 }
 
-// settleRequests finishes the requests on the table whose tickets have passed. A ticket
-// passes after the step that issued it. If a ticket of an earlier step has not passed,
-// the send queue waits for it, so that new tickets do not delay old requests.
+// settleRequests finishes the requests on the table whose tickets have passed. The tickets
+// of an engine's step pass after that step. The first question about them begins the epoch
+// in which they pass. If a ticket of an earlier step has not passed, the send queue waits
+// for it, so that new tickets do not delay old requests.
 func (q *QP) settleRequests() {
 	if !q.settling.active {
 		return

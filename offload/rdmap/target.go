@@ -21,19 +21,11 @@ type pendingAtomic struct {
 // If a Read waits before it, the operation is executed when that Read has been answered,
 // because the Read must not see its effect.
 func (q *QP) recvAtomicRequest(s *ddp.Segment) Code {
-	if f := q.requests.Expect(s); f != ddp.OK {
-		return ddpCode(f)
+	if code := q.expectRequest(s, wire.AtomicRequestLen); code != (Code{}) {
+		return code
 	}
-	if !s.Last || len(s.Payload) > wire.AtomicRequestLen {
-		return ddpCode(ddp.TooLong) // an Atomic Request is one segment with 52 octets of payload
-	}
-	r, ok := wire.ParseAtomicRequest(s.Payload)
-	switch {
-	case !ok:
-		return MarkerError // the ULPDU_Length is wrong
-	case int(q.agree.IRD) <= q.irq.count || q.irq.full():
-		return ddpCode(ddp.NoBuffer)
-	case !r.Op.Known():
+	r, _ := wire.ParseAtomicRequest(s.Payload)
+	if !r.Op.Known() {
 		return OpUnexpected
 	}
 	p := pendingAtomic{request: r}
@@ -44,10 +36,8 @@ func (q *QP) recvAtomicRequest(s *ddp.Segment) Code {
 	} else if _, code := q.word(&r); code != (Code{}) {
 		return code
 	}
-	q.requests.Accept(s)
-	q.irq.push(inRead{atomic: true, header: [wire.UntaggedLen]byte(s.Header)})
+	q.acceptRequest(s, inRead{atomic: true})
 	q.atomics.pending.push(p)
-	q.counts.in.reads = max(q.counts.in.reads, q.irq.count)
 	return Code{}
 }
 

@@ -98,6 +98,9 @@ func (q *QP) send(s stream.Stream) {
 		}
 		q.spoke()
 	}
+	if !q.settling.held {
+		q.settleRequests()
+	}
 	q.retire()
 	q.out.mem.forget()
 	q.out.whole = nil

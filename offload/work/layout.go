@@ -232,6 +232,18 @@ type Ring struct {
 	inline   int
 }
 
+// admit returns the position of the next post, and how many of n work requests have room.
+func (r *Ring) admit(tail *atomic.Uint32, p *Places, n int) (pos uint32, room int) {
+	pos = tail.Load()
+	return pos, min(n, p.room(pos, uint32(r.depth)))
+}
+
+// makeRecv allocates the slots of a receive ring.
+func (r *Ring) makeRecv() {
+	slot := recvSlotOf(r.elements)
+	r.slots = areaAt(lines(roundUp(r.depth)*slot), slot)
+}
+
 // NewSendRing lays memory out for a send queue. The memory must be aligned to 64 octets and have
 // exactly SendRingLen octets. The memory must stay mapped as long as the queue is used. A file that
 // other processes map too must have the seal F_SEAL_SHRINK. NewSendRing clears the memory.

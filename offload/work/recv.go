@@ -145,21 +145,16 @@ func (q *RecvQueue) publish() {
 // Post copies as many of wrs into the ring as there is room for. Post returns their
 // number. The caller must have checked wrs.
 func (q *RecvQueue) Post(wrs []RecvWR) int {
-	tail := q.tail.Load()
-	wrs = wrs[:min(len(wrs), q.Places.room(tail, uint32(q.ring.depth)))]
-	if len(wrs) == 0 {
-		return 0
-	}
-	if !q.ring.slots.made() {
-		slot := recvSlotOf(q.ring.elements)
-		q.ring.slots = areaAt(lines(roundUp(q.ring.depth)*slot), slot)
+	tail, n := q.ring.admit(q.tail, q.Places, len(wrs))
+	if n != 0 && !q.ring.slots.made() {
+		q.ring.makeRecv()
 		q.list = make([]SGE, q.ring.elements)
 	}
-	for i := range wrs {
+	for i := range n {
 		q.ring.fillRecv(tail+uint32(i), &wrs[i])
 	}
-	q.tail.Store(tail + uint32(len(wrs)))
-	return len(wrs)
+	q.tail.Store(tail + uint32(n))
+	return n
 }
 
 // fillRecv copies wr to the slot at pos.

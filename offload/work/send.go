@@ -222,19 +222,15 @@ func (q *SendQueue) publish() {
 // Post copies as many of wrs into the ring as there is room for. Post returns their
 // number. The caller must have checked wrs.
 func (q *SendQueue) Post(wrs []SendWR) int {
-	tail := q.tail.Load()
-	wrs = wrs[:min(len(wrs), q.Places.room(tail, uint32(q.ring.depth)))]
-	if len(wrs) == 0 {
-		return 0
-	}
-	if !q.ring.slots.made() {
+	tail, n := q.ring.admit(q.tail, q.Places, len(wrs))
+	if n != 0 && !q.ring.slots.made() {
 		q.make()
 	}
-	for i := range wrs {
+	for i := range n {
 		q.fill(tail+uint32(i), &wrs[i])
 	}
-	q.tail.Store(tail + uint32(len(wrs)))
-	return len(wrs)
+	q.tail.Store(tail + uint32(n))
+	return n
 }
 
 // make allocates the ring. Most connections that only receive never need a send ring.

@@ -53,8 +53,7 @@ func (q *SharedQueue) Start(pos uint32) {
 
 // make allocates the ring.
 func (q *SharedQueue) make() {
-	slot := recvSlotOf(q.ring.elements)
-	q.ring.slots = areaAt(lines(roundUp(q.ring.depth)*slot), slot)
+	q.ring.makeRecv()
 	q.free(q.tail.Load())
 }
 
@@ -84,15 +83,11 @@ func (q *SharedQueue) Taken() int {
 // number. The caller must have checked wrs. Post may wait for a step that is copying a
 // slot at the moment.
 func (q *SharedQueue) Post(wrs []RecvWR) int {
-	tail := q.tail.Load()
-	wrs = wrs[:min(len(wrs), q.Places.room(tail, uint32(q.ring.depth)))]
-	if len(wrs) == 0 {
-		return 0
-	}
-	if !q.ring.slots.made() {
+	tail, n := q.ring.admit(q.tail, q.Places, len(wrs))
+	if n != 0 && !q.ring.slots.made() {
 		q.make()
 	}
-	for i := range wrs {
+	for i := range n {
 		pos := tail + uint32(i)
 		s := q.ring.slots.recv(pos)
 		for s.free.Load() != pos { // later receives have completed before this slot's receive was copied
@@ -100,8 +95,8 @@ func (q *SharedQueue) Post(wrs []RecvWR) int {
 		}
 		q.ring.fillRecv(pos, &wrs[i])
 	}
-	q.tail.Store(tail + uint32(len(wrs)))
-	return len(wrs)
+	q.tail.Store(tail + uint32(n))
+	return n
 }
 
 // take moves the oldest receive to w. The elements go to list, which must have room for
