@@ -34,6 +34,6 @@ func TestDelay(t *testing.T) {
 			}
 		}
 		_, err := x.qp.PostSend(SendWR{Op: WRDelay, Delay: -1})
-		r.Says(err, ErrBadWR, "a Delay of -1ns: choose 0 to 24h0m0s")
+		r.Says(err, ErrBadWR, "Delay of -1ns: choose 0 to 24h0m0s")
 	})
 }
