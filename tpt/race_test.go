@@ -220,7 +220,7 @@ func TestWritersAgainstEachOther(t *testing.T) {
 	everywhere(t, 64, func(t *testing.T, c Config) {
 		s := newStage(t, c)
 		r := s.Join()
-		for range 1000 {
+		for range 5000 {
 			var stags []STag
 			for range 63 {
 				stags = append(stags, s.register(s.heap[:8], 0, RemoteRead|RemoteInvalidate))
