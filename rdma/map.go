@@ -41,7 +41,8 @@ func (m *mapping) release() error {
 // Map gives memory to a region of ReserveMR for its next registration, and returns the
 // STag of that registration (ib_map_mr_sg and ib_update_fast_reg_key). A registration may
 // cover the first octets only. The index of the STag stays the same, and the key is random
-// and differs from the last one. So a posted registration that names the old STag fails.
+// and differs from the last one, so that a posted registration that names the old STag
+// fails.
 // Map waits until no engine uses the memory from before, which the caller may then reuse.
 //
 // The memory is as for RegMR: any memory of the program, which must be writable. Map keeps

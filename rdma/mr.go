@@ -267,8 +267,8 @@ func (m *MR) inUse(err error) error {
 	return fmt.Errorf("%w by %d memory windows: unbind or close them first", ErrInUse, info.Windows)
 }
 
-// Rereg gives the region other rights (ibv_rereg_mr with IBV_REREG_MR_CHANGE_ACCESS), and
-// OneTouch only if access has it. The
+// Rereg gives the region other rights (ibv_rereg_mr with IBV_REREG_MR_CHANGE_ACCESS). The
+// region then is of one touch only if access has OneTouch. The
 // STag, the memory and the QP stay the same. Peers' accesses during the call may be
 // refused, and then end their connections. When Rereg returns, the old rights are used no
 // more. The errors are ErrInUse while windows are bound to the region, ErrNoAccess as for

@@ -43,9 +43,11 @@ const (
 // RemoteWrite or RemoteAtomic. It needs no remote right of its own. The window must be of
 // the QP's PD. A list without elements, or an element of length 0, unbinds the window.
 //
-// When the completion of a bind or an unbind is polled, or the completion of a
-// WRLocalInvalidate that names the window's STag, no peer uses the old binding any more,
-// and the memory may be reused. A peer's Send with Invalidate unbinds a window that is
+// With OneTouch in Access, the first Write of a peer ends the binding.
+//
+// A bind, an unbind, or a WRLocalInvalidate that names the window's STag ends the old
+// binding. When its completion is polled, no peer uses the old binding any more, and the
+// memory may be reused. A peer's Send with Invalidate unbinds a window that is
 // bound to the peer's own QP, or has RemoteInvalidate.
 //
 // If the table refuses a bind, the completion has TableErr, and the region and the old

@@ -38,7 +38,7 @@ const defaultPageSize = 4096
 // The memory consists of pages of MROptions.PageSize octets. The region may begin anywhere
 // in the first page and end anywhere in the last page: the first element must end at the
 // end of a page, the last element must begin at the beginning of a page, and each other
-// element must be one page or several whole pages. The first element's length thus gives
+// element must be one page or several whole pages. The length of the first element gives
 // the offset in the first page. The beginning of a page may have any address. An element
 // is memory of AllocMR or any other memory of the program. One list may have both, and an
 // element more than once.
@@ -47,7 +47,7 @@ const defaultPageSize = 4096
 // does: it keeps the elements alive, makes their pages present, and gives the memory back
 // at the Close of the region. Bytes returns nil if the list has several elements.
 //
-// Errors: those of RegMR; ErrPagesFull; an error for elements that are no whole pages.
+// Errors: those of RegMR; ErrPagesFull; ErrQuota for the pages of the PD; an error for elements that are no whole pages.
 func (pd *PD) RegMRPages(pages [][]byte, access Access, o ...MROptions) (*MR, error) {
 	mr, err := pd.regPages(pages, access, o)
 	if err != nil {

@@ -2,9 +2,9 @@ package rdma
 
 import "fmt"
 
-// PostError is the error of PostSend and of both PostRecvs. The requests before Index have been
-// posted, and the request at Index and those behind it have not. bad_wr of ibv_post_send
-// and ibv_post_recv names the same request.
+// PostError is the error of PostSend and of both PostRecvs. The requests before Index have
+// been posted, and the request at Index and those behind it have not. bad_wr of
+// ibv_post_send and ibv_post_recv names the same request.
 type PostError struct {
 	Index int // position of the request in the list of the call, from 0
 
@@ -27,14 +27,15 @@ func (e *PostError) Unwrap() error { return e.Err }
 // everything that may be sent now.
 //
 // If a request is malformed (ErrBadWR) or not agreed on (ErrNoReads, ErrNoRFC7306),
-// PostSend posts those before it. If the queue has too little room (ErrQueueFull), PostSend posts the requests that fit. The error
-// is a *PostError with the index of the first request that was not posted. Before the QP is
-// connected, PostSend posts nothing (ErrNotConnected). The place of a request is free again
-// when the request has completed and its completion, if there is one, has been polled.
+// PostSend posts those before it. If the queue has too little room (ErrQueueFull), PostSend
+// posts the requests that fit. The error is a *PostError with the index of the first
+// request that was not posted. Before the QP is connected, PostSend posts nothing
+// (ErrNotConnected). The place of a request is free again when the request has completed
+// and its completion, if there is one, has been polled.
 //
-// The adapter owns the memory that the lists name until the work request's completion, or
-// until the completion of a later request of the same QP, because completions come in
-// order. The caller may use inline data, and the lists themselves, again at once. The
+// The adapter owns the memory that the lists name until the work request's completion.
+// Completions come in order, so that the completion of a later request of the same QP is
+// enough. The caller may use inline data, and the lists themselves, again at once. The
 // completion of a Write or a Send says that the transport is responsible for the
 // delivery, not that the peer has the octets. After the end of the connection, PostSend
 // still accepts work requests. Such requests complete as Flushed.

@@ -79,9 +79,9 @@ var takeBacks = map[string]takeBack{
 	"window's peer's invalidate": {(*siege).lendWindow, func(s *siege) { s.peerInvalidates(s.mw.RKey()) }, false},
 }
 
-// TestNothingAfterTakeBack floods memory with a peer's Writes and Reads and, if it is a
-// region, with requests and receives of its own end, while a verb or a work request takes
-// the memory back. When the verb has returned, or the completion is polled, no octet of the
+// TestNothingAfterTakeBack takes memory back by each verb and work request. Meanwhile a
+// peer floods the memory with Writes and Reads, and a region also gets requests and
+// receives of its own end. When the verb has returned, or the completion is polled, no octet of the
 // memory changes any more, and no octet of it is sent (RFC 5042 §6.2.2, §6.3.3). The memory
 // is outside of Go's heap. The offloaded adapters have two engines each.
 func TestNothingAfterTakeBack(t *testing.T) {

@@ -89,8 +89,8 @@ func (pd *PD) CreateSRQ(cfg SRQConfig) (*SRQ, error) {
 	return s, nil
 }
 
-// Number returns the SRQ's number in `stag show srqs`. No two SRQs of the adapter have the same
-// number.
+// Number returns the SRQ's number in `stag show srqs`. No two SRQs of the adapter have the
+// same number.
 func (s *SRQ) Number() uint32 { return s.number }
 
 // Config returns the SRQ's configuration with the defaults filled in.

@@ -102,9 +102,10 @@ const (
 	// Write of a peer. Without octets the request unbinds the window. See MW.
 	WRBindMW = work.WRBindMW
 
-	// WRRegMR registers the memory of MR.Map with the rights in Access (IB_WR_REG_MR of
-	// Linux). The one element in SGL has the STag that MR.Map returned, the tagged offset of
-	// the first octet, and the length, at most that of the mapped memory: MR.SGE(0, n).
+	// WRRegMR registers the memory of MR.Map or MR.MapPages with the rights in Access
+	// (IB_WR_REG_MR of Linux). The one element in SGL has the STag that MR.Map returned, the
+	// tagged offset of the first octet, and the length, at most that of the mapped memory:
+	// MR.SGE(0, n).
 	// The region is valid for the requests behind this one, and for peers as soon as
 	// one of these requests tells them the STag. The QP needs QPConfig.RegMR.
 	//
@@ -117,10 +118,10 @@ const (
 
 	// WRDelay makes the later requests of the queue wait for the time SendWR.Delay, 0 to
 	// 24 h. The time begins when the earlier requests have left. With Fence, it begins
-	// when the earlier Reads and atomic operations have completed. The request completes when the time has
-	// passed. Receives, and the answers to the peer's requests, do not wait. If the
-	// connection ends before, the request is flushed. A Disconnect waits for the time.
-	// libibverbs has no such operation.
+	// when the earlier Reads and atomic operations have completed. The request completes
+	// when the time has passed. Receives, and the answers to the peer's requests, do not
+	// wait. If the connection ends before, the request is flushed. A Disconnect waits for
+	// the time. libibverbs has no such operation.
 	WRDelay = work.WRDelay
 
 	// WRSendInvalidate is a WRSend that also makes the peer invalidate its STag Invalidate,

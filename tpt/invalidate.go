@@ -94,7 +94,7 @@ func (t *Table) withdraw(s STag, pd PD, qp uint32, peer bool, change func(word) 
 	for {
 		w, parent := e.load(), e.parent.Load()
 		if !w.known(s) || !ok {
-			f = BadSTag // the round before may have found it allowed, until another caller came first
+			f = BadSTag // an earlier round may have set f to OK, before another caller changed the entry
 			break
 		}
 		f = e.revocable(w, pd, qp, peer)

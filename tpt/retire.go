@@ -28,7 +28,7 @@ func (t *Table) push(list *atomic.Uint32, first, last uint32) {
 // StartDeregister makes an entry invalid and frees it, for a work request of its owner.
 // It never waits, locks or allocates. The memory of the entry is free when the ticket
 // has passed. The table reuses the entry as after Deregister. The faults are those of
-// StartLocalInvalidate. Of several calls for one STag only one succeeds.
+// StartLocalInvalidate. If several calls name one STag, only one of them succeeds.
 func (t *Table) StartDeregister(s STag, pd PD, qp uint32) (Ticket, Fault) {
 	f := t.withdraw(s, pd, qp, false, word.taken)
 	if f != OK {
@@ -65,9 +65,9 @@ func (t *Table) postpone(first uint32, k Ticket) {
 	}
 }
 
-// collect frees the chains whose tickets have passed. A Reader that leaves while collect
-// holds a chain does not see the chain. So collect looks again until it has kept only
-// chains whose tickets have not passed after that.
+// collect frees the chains whose tickets have passed, and puts the other chains back. A
+// Reader that leaves while collect holds a chain cannot free the chain. Therefore collect
+// asks again about the chains that it has put back, until none of their tickets has passed.
 func (t *Table) collect() {
 	for again := true; again; {
 		oldest := Ticket(0)
@@ -123,7 +123,8 @@ func (t *Table) free(index uint32) {
 	}
 }
 
-// drain gives the freed entries to the slots, and ends their translations. The caller must hold mu.
+// drain gives the freed entries to the slots, and ends their translations. The caller
+// must hold mu.
 func (t *Table) drain() {
 	if t.retired.freed.Load() == 0 {
 		return

@@ -22,7 +22,7 @@ func (t *Table) Touch(s STag, sequence uint64) bool {
 
 // Spend makes an entry of one touch invalid, because a message has used the entry. A
 // caller that gets true may use what Check returned before, until the Leave of its
-// Reader. Of several callers one gets true. The ticket is that of StartInvalidate.
+// Reader. If several callers spend an entry, one of them gets true. The ticket is that of StartInvalidate.
 // Spend never waits, locks or allocates.
 func (t *Table) Spend(s STag) (Ticket, bool) {
 	if !t.end(s) {

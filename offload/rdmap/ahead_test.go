@@ -67,9 +67,9 @@ func TestWriteBehindAHole(t *testing.T) {
 	}
 }
 
-// TestNotBehindAHole: without Markers and without the promise, without the CRC, before
-// the peer's first FPDU, over a stream that hides segments, and for a run that begins in
-// the middle of a segment, nothing is placed early (RFC 5044 §5, §7).
+// TestNotBehindAHole: nothing is placed early in these cases (RFC 5044 §5, §7): the stream
+// has neither Markers nor the promise; it has no CRC; the peer's first FPDU has not come;
+// the stream hides segments; the run begins in the middle of a segment.
 func TestNotBehindAHole(t *testing.T) {
 	none := func(s *setup) { s.agree.Extensions = wire.ExtRFC7306 }
 	for name, c := range map[string]func() *script{

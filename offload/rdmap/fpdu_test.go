@@ -110,8 +110,9 @@ func immediate(msn uint32, solicited bool, data uint64) []byte {
 	return untagged(op, true, 0, 0, msn, 0, be.AppendUint64(nil, data))
 }
 
-// terminateFPDU returns a Terminate (RFC 5040 §4.8) with its code alone, or with M and
-// D set and an FPDU's segment quoted, or with R too and the Read Request header.
+// terminateFPDU returns a Terminate (RFC 5040 §4.8). Without quote it has the code alone.
+// With one quote it has M and D set, and quotes the segment of that FPDU. With two quotes
+// it also has R set, and the second quote is the Read Request header.
 func terminateFPDU(code Code, quote ...[]byte) []byte {
 	return untagged(wire.OpTerminate, true, 0, 2, 1, 0, terminateBody(code, quote...))
 }

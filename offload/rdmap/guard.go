@@ -38,7 +38,7 @@ func placeAll(m *tpt.Memo, mem, payload []byte) bool {
 		}
 		payload = payload[len(mem):]
 	}
-	return len(payload) == 0 // false if what is in the table leads to no memory
+	return len(payload) == 0 // false if the entry's page list leads to no memory
 }
 
 // place copies the payload to the pieces. If a piece faults, how is not complete and at

@@ -240,8 +240,8 @@ func (q *QP) Established() bool { return q.reached.established.Load() }
 // true.
 func (q *QP) SendsDrained() bool { return q.reached.drained.Load() }
 
-// Depths returns how many Reads and atomic operations of this end and of the peer can be outstanding. Depths
-// is valid after Start.
+// Depths returns how many Reads and atomic operations of this end and of the peer can be
+// outstanding. Depths is valid after Start.
 func (q *QP) Depths() (ord, ird int) { return int(q.agree.ORD), int(q.agree.IRD) }
 
 // PostSend copies as many work requests as there is room for into the send queue, and

@@ -272,7 +272,7 @@ func renumber(f []byte, msn uint32) {
 	wire.PutCRC32C(f[len(f)-4:], wire.CRC32C(f[:len(f)-4]))
 }
 
-// arrival returns a step in which the FPDU f arrives. What is emitted is forgotten.
+// arrival returns a step in which the FPDU f arrives. The step's output is dropped.
 func (s *script) arrival(f []byte) func() {
 	views, memory, cs := [][]byte{f}, make([]byte, 2048), make([]work.Completion, 4)
 	st := &fixed{pipe: s.st, memory: memory}

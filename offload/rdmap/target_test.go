@@ -165,9 +165,10 @@ func TestIRDOfAtomics(t *testing.T) {
 	}
 }
 
-// A Read before an atomic operation does not see its effect, and one behind it does. The
-// operation behind a Read is executed when the Read has been answered, and an operation
-// without a Read before it at once, so that a Send behind it finds its effect.
+// A Read in front of an atomic operation does not see the effect of the operation, and a
+// Read behind it does. An operation behind a Read is executed when the Read has been
+// answered. Any other operation is executed at once, so that a Send behind the operation
+// finds its effect.
 func TestAtomicsAndReadsInOrder(t *testing.T) { // RFC 7306 §7
 	s := open(t, withRFC7306)
 	stag, words := s.target(2, atomicRights|tpt.RemoteRead)

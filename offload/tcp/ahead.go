@@ -61,8 +61,8 @@ func (b *inbox) trimAgainst(at int, s seq.Num, d []byte) []byte {
 	return d
 }
 
-// insert puts d between the runs at-1 and at, which must not overlap d. whole says that d begins with the first octet of
-// a segment.
+// insert puts d between the runs at-1 and at, which must not overlap d. whole says that d
+// begins with the first octet of a segment.
 func (b *inbox) insert(at int, s seq.Num, d []byte, f port.Frame, whole bool) (kept bool, why Drop) {
 	full := b.full(b.share())
 	if at > 0 && (full || len(d) <= small) {
