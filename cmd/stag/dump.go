@@ -28,8 +28,9 @@ func dumpCommand() *cobra.Command {
 		Use:   "dump",
 		Short: "Capture the packets of engines, which tcpdump cannot see",
 		Long: `Captures packets of connections that were taken over, in both directions, as the
-engines see them. Prints a line for each packet, with the RDMA operation if the
-segment begins with an FPDU. With -w the command writes pcapng for Wireshark.
+engines see them. Prints a line for each packet, with the RDMA operation or the
+iSCSI PDU if the segment begins with one. With -w the command writes pcapng for
+Wireshark.
 
 Captures on the engines of this user on this host, until Ctrl-C. With --all-users
 root also captures on the engines of other users. Packets that do not fit into the

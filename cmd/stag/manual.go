@@ -27,7 +27,7 @@ after the MPA Request and Reply. The kernels exchange these before a connection
 is taken over. Therefore -w writes two made-up packets, a Request and a Reply,
 before the first packet of each connection. The comments of these two packets say
 so, and -c does not count them. They are left out with --bare, and for a connection
-with Markers. Wireshark decodes short Sends as RPC: use
+with Markers. A connection of iSCSI needs none. Wireshark decodes short Sends as RPC: use
 tshark --disable-protocol rpcordma.
 
 The time of a packet is the time at which the engine took it from the interface,
@@ -51,8 +51,14 @@ The kinds for --kind are:
   immediate, atomic-request, atomic-response
           the header of the FPDU with which the segment begins; further FPDUs
           in the segment are not examined
+  scsi-command, scsi-response, data-in, data-out, r2t, task, nop,
+  login, text, logout, snack, async, reject
+          the header of the iSCSI PDU with which the segment begins; a kind
+          is a request or its answer. Further PDUs are printed if they were
+          captured: the command looks at the first 256 octets of a packet
   ack     a segment without payload, also a FIN or RST
-  data    payload that does not begin with an FPDU, for example the rest of an FPDU
+  data    payload that begins neither with an FPDU nor with a PDU, for example
+          the rest of one
   icmp    a router's message that a packet was too big
   other   a packet that cannot be parsed
 

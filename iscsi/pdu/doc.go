@@ -14,6 +14,7 @@
 //	command.go  Command, Response, task management    data.go    Data-In, Data-Out, R2T, SNACK
 //	session.go  Login, Text, Logout, Async, Reject    check.go   values that are never valid
 //	pdu.go      a whole PDU                           digest.go  header and data digests
+//	plausible.go  reserved bits, for captures
 //	ahs.go      additional header segments            sense.go   the data of a Response
 //	text.go     key=value pairs                       value.go   numbers and binary values
 //	iser.go     the header of iSER

@@ -34,15 +34,21 @@ type Batch struct {
 	Lost    uint64   // packets lost since the capture began, because the reader was too slow
 }
 
+// ISCSI is the Kind of a stream of iSCSI, as in Flow.Kind.
+const ISCSI = "iscsi"
+
 // Stream is what the two ends of a connection agreed on before the engine took the
-// connection over. The kernel sent and received the MPA Request and Reply, so that no
-// capture contains these packets.
+// connection over. The kernel sent and received the MPA Request and Reply, or the login
+// of iSCSI, so that no capture contains these packets.
 type Stream struct {
 	Device   string
 	Flow, QP uint32 // numbers of the flow and of its QP, as in Packet
+	Kind     string // ISCSI, or "" for RDMA
 
 	Initiator                bool // this end sent the Request
 	Revision                 int  // revision of MPA
 	CRC                      bool // FPDUs have a CRC
 	SendMarkers, RecvMarkers bool // the octets that this end sends, or receives, contain Markers
+
+	HeaderDigest, DataDigest bool // the PDUs of iSCSI have these digests
 }

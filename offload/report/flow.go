@@ -27,7 +27,7 @@ type Flow struct {
 	Device string         `json:"device"`
 	Queue  int            `json:"queue"` // queue of the engine that owns the flow; -1: none yet
 	ID     FlowID         `json:"id"`    // number of the flow in the flow entry and in captures
-	Kind   string         `json:"kind"`  // kind of the flow: rdma or bytes
+	Kind   string         `json:"kind"`  // kind of the flow: rdma, iscsi or bytes
 	State  string         `json:"state"` // state of the entry in the map: park, live or orphan
 	Local  netip.AddrPort `json:"local"`
 	Remote netip.AddrPort `json:"remote"`

@@ -3,7 +3,8 @@
 //
 //	source.go     finds the engines, and reads the stream of packets of each
 //	dump.go       takes packets from the streams to the output, and ends the capture
-//	line.go       parses a packet; operation.go its RDMA operation, kind.go its kind
+//	line.go       parses a packet; operation.go its RDMA operation, pdu.go its iSCSI
+//	              PDUs, kind.go its kind
 //	print.go      writes text and JSON
 //	file.go       writes pcapng; handshake.go adds the MPA handshake that Wireshark
 //	              needs; blocks.go keeps blocks complete
@@ -234,10 +235,8 @@ func (r *run) take(s *source, b report.Batch) error {
 		r.lost.Add(b.Lost - s.lost)
 		s.lost = b.Lost
 	}
-	if r.File != "" && !r.Bare {
-		for _, st := range b.Streams {
-			s.streams[st.Flow] = st
-		}
+	for _, st := range b.Streams {
+		s.learn(st, r.File != "" && !r.Bare)
 	}
 	for _, p := range b.Packets {
 		s.seen++
@@ -262,7 +261,7 @@ func (r *run) take(s *source, b report.Batch) error {
 func (r *run) look(s *source, p report.Packet) (packet, bool) {
 	pk := packet{Packet: p}
 	if r.File == "" || len(r.Kinds) != 0 {
-		pk.line = r.reader.read(p)
+		pk.line = r.reader.read(p, s.iscsi[p.Flow])
 		pk.line.PID, pk.line.Adapter, pk.line.Device = s.PID, s.Adapter, s.device
 	}
 	if len(r.Kinds) != 0 && !slices.Contains(r.Kinds, pk.line.Kind) {

@@ -22,14 +22,33 @@ const (
 	AtomicRequest  Kind = "atomic-request"
 	AtomicResponse Kind = "atomic-response"
 
+	// PDUs of iSCSI, and the answers to them. A flow of kind iscsi has these.
+	Command  Kind = "scsi-command"
+	Response Kind = "scsi-response"
+	DataIn   Kind = "data-in"
+	DataOut  Kind = "data-out"
+	R2T      Kind = "r2t"
+	Task     Kind = "task" // task management
+	NOP      Kind = "nop"
+	Login    Kind = "login"
+	Text     Kind = "text"
+	Logout   Kind = "logout"
+	SNACK    Kind = "snack"
+	Async    Kind = "async"
+	Reject   Kind = "reject"
+
 	Ack   Kind = "ack"   // a segment without payload, also a FIN or RST
-	Data  Kind = "data"  // payload that does not begin with an FPDU
+	Data  Kind = "data"  // payload that begins neither with an FPDU nor with a PDU
 	ICMP  Kind = "icmp"  // a router's message that a packet was too big
 	Other Kind = "other" // a packet that cannot be parsed
 )
 
 // Kinds has every value of Kind, in the order in which messages list them.
-var Kinds = []Kind{Write, ReadRequest, ReadResponse, Send, Terminate, Immediate, AtomicRequest, AtomicResponse, Ack, Data, ICMP, Other}
+var Kinds = []Kind{
+	Write, ReadRequest, ReadResponse, Send, Terminate, Immediate, AtomicRequest, AtomicResponse,
+	Command, Response, DataIn, DataOut, R2T, Task, NOP, Login, Text, Logout, SNACK, Async, Reject,
+	Ack, Data, ICMP, Other,
+}
 
 // ParseKinds converts names to kinds. It ignores spaces around a name. The error names an
 // unknown name and all possible names.

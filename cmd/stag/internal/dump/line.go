@@ -27,6 +27,7 @@ type Line struct {
 	Destination string     `json:"destination,omitempty"`
 	TCP         *TCP       `json:"tcp,omitempty"`
 	RDMA        *Operation `json:"rdma,omitempty"`
+	ISCSI       []PDU      `json:"iscsi,omitempty"` // PDUs that begin in the captured octets
 	TooBig      *TooBig    `json:"too_big,omitempty"`
 	Problem     string     `json:"problem,omitempty"` // the reason why the packet could not be parsed; "" if it was parsed
 
@@ -63,8 +64,9 @@ type reader struct {
 // Read Request, and some more.
 const HeadLen = 256
 
-// read parses p, as far as it was captured.
-func (r *reader) read(p report.Packet) Line {
+// read parses p, as far as it was captured. s describes the connection of p; its zero
+// value is an unknown connection.
+func (r *reader) read(p report.Packet, s report.Stream) Line {
 	l := Line{
 		Time: p.At, Device: p.Device, Queue: p.Queue, Direction: "in",
 		Flow: report.FlowID(p.Flow), QP: p.QP, Length: p.Length, Kind: Other,
@@ -84,7 +86,7 @@ func (r *reader) read(p report.Packet) Line {
 		r.readTooBig(&l)
 		return l
 	}
-	r.readTCP(&l, len(p.Data))
+	r.readTCP(&l, len(p.Data), s)
 	return l
 }
 
@@ -95,7 +97,7 @@ func (r *reader) readTooBig(l *Line) {
 }
 
 // readTCP parses a segment of which the first octets were captured.
-func (r *reader) readTCP(l *Line, captured int) {
+func (r *reader) readTCP(l *Line, captured int, s report.Stream) {
 	p, h := &r.pkt, &r.pkt.TCP
 	l.Source, l.Destination = end(p.Src, h.SrcPort), end(p.Dst, h.DstPort)
 	l.TCP = &TCP{Flags: flags(h.Flags), Seq: uint32(h.Seq), Window: h.Window, Length: p.End - p.Payload}
@@ -114,7 +116,14 @@ func (r *reader) readTCP(l *Line, captured int) {
 		return
 	}
 	l.Kind = Data
-	if there := min(captured, p.End); there > p.Payload {
+	there := min(captured, p.End)
+	switch {
+	case there <= p.Payload:
+	case s.Kind == report.ISCSI:
+		if all, kind := parsePDUs(r.frame[p.Payload:there], s); len(all) != 0 {
+			l.Kind, l.ISCSI = kind, all
+		}
+	default:
 		if op, kind, ok := parseOperation(r.frame[p.Payload:there]); ok {
 			l.Kind, l.RDMA = kind, op
 		}

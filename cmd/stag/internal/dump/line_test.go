@@ -105,7 +105,7 @@ func TestOperations(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var r reader
-			l := r.read(captured(frame(t, wire.HeaderFields{}, seg, c.payload)))
+			l := r.read(captured(frame(t, wire.HeaderFields{}, seg, c.payload)), report.Stream{})
 			if got, want := text(l, false), before+c.text; got != want || l.Kind != c.kind {
 				t.Errorf("%s:\n%s, want %s\n%s", l.Kind, got, c.kind, want)
 			}
@@ -132,7 +132,7 @@ func TestSegments(t *testing.T) {
 		var r reader
 		p := captured(frame(t, c.f, c.h, make([]byte, c.n)))
 		p.Out, p.QP, p.Flow = false, 0, 0
-		l := r.read(p)
+		l := r.read(p, report.Stream{})
 		l.PID = 42
 		if got := text(l, true); got != "17:04:05.123456 pid 42 eth1 In  queue 3 "+want || l.Kind != c.kind {
 			t.Errorf("%s: %s\nwant %s: %s", l.Kind, got, c.kind, want)
@@ -143,20 +143,20 @@ func TestSegments(t *testing.T) {
 // TestStrange: read handles packets that are not TCP segments.
 func TestStrange(t *testing.T) {
 	var r reader
-	l := r.read(captured(make([]byte, 60)))
+	l := r.read(captured(make([]byte, 60)), report.Stream{})
 	if l.Kind != Other || !strings.HasSuffix(text(l, false), "), length 60") || l.Problem == "" {
 		t.Errorf("%s: %s", l.Kind, text(l, false))
 	}
-	if l = r.read(captured(nil)); l.Kind != Other {
+	if l = r.read(captured(nil), report.Stream{}); l.Kind != Other {
 		t.Errorf("%s: %s", l.Kind, text(l, false))
 	}
 	quote := frame(t, wire.HeaderFields{}, seg, make([]byte, 1000))
-	l = r.read(captured(packets.TooBig{IP: packets.IP{Src: "198.51.100.1:0", Dst: "192.0.2.1:0"}, MTU: 1280, Quote: quote}.Bytes()))
+	l = r.read(captured(packets.TooBig{IP: packets.IP{Src: "198.51.100.1:0", Dst: "192.0.2.1:0"}, MTU: 1280, Quote: quote}.Bytes()), report.Stream{})
 	want := "IP 198.51.100.1 > 192.0.2.1: ICMP packet too big, mtu 1280: seq 1000 of 192.0.2.1:7174 > 192.0.2.2:40000"
 	if got := text(l, false); l.Kind != ICMP || !strings.HasSuffix(got, want) {
 		t.Errorf("%s: %s, want %s", l.Kind, got, want)
 	}
-	l = r.read(captured(packets.UDP{}.Bytes()))
+	l = r.read(captured(packets.UDP{}.Bytes()), report.Stream{})
 	if l.Kind != Other || !strings.Contains(text(l, false), "not taken apart (") {
 		t.Errorf("%s: %s", l.Kind, text(l, false))
 	}
@@ -166,11 +166,11 @@ func TestStrange(t *testing.T) {
 func TestCutShort(t *testing.T) {
 	whole := frame(t, wire.HeaderFields{}, seg, untagged(wire.UntaggedFields{Last: true, Opcode: wire.OpReadRequest, Queue: 1, MSN: 5}, make([]byte, 28)))
 	var r reader
-	full := r.read(captured(whole))
+	full := r.read(captured(whole), report.Stream{})
 	for n := range len(whole) {
 		p := captured(whole)
 		p.Data = whole[:n]
-		l := r.read(p)
+		l := r.read(p, report.Stream{})
 		switch {
 		case n < 54:
 			if l.RDMA != nil {
@@ -221,11 +221,15 @@ func TestParseKinds(t *testing.T) {
 func FuzzRead(f *testing.F) {
 	f.Add(frame(f, wire.HeaderFields{}, seg, tagged(wire.TaggedFields{Opcode: wire.OpWrite}, 9)), 9)
 	f.Add(frame(f, wire.HeaderFields{}, seg, untagged(wire.UntaggedFields{Opcode: wire.OpTerminate, Queue: 2, MSN: 1}, wire.TerminateFields{Layer: 1}.Append(nil))), 0)
+	f.Add(frame(f, wire.HeaderFields{}, seg, octets(f, "21800002 00000014 00000000 00000000 1eb483e5 00000000 00000001 7f160c71 7f160cf1 00000000 00000000 00000000 0012 70000600 0000000a 00000000 29000000 0000")), 1)
 	f.Fuzz(func(t *testing.T, b []byte, more int) {
 		p := captured(b)
 		p.Length += more & 0xffff
 		var r reader
-		l := r.read(p)
+		l := r.read(p, report.Stream{})
+		if more&1 != 0 {
+			l = r.read(p, report.Stream{Kind: report.ISCSI, HeaderDigest: more&2 != 0})
+		}
 		if s := text(l, true); strings.ContainsAny(s, "\n\r\x1b") {
 			t.Errorf("%q", s)
 		}

@@ -67,7 +67,19 @@ func text(l Line, pid bool) string {
 	if l.RDMA != nil {
 		operation(say, l.RDMA)
 	}
+	for i := range l.ISCSI {
+		say("%s", separator(i))
+		l.ISCSI[i].text(say)
+	}
 	return b.String()
+}
+
+// separator is what stands in front of PDU number i of a segment.
+func separator(i int) string {
+	if i == 0 {
+		return ":"
+	}
+	return ";"
 }
 
 func segment(say func(string, ...any), t *TCP) {
