@@ -54,6 +54,9 @@ var startups = []startup{
 	{name: "depths 1 and 1", p: rdma.ConnParams{IRD: 1, ORD: 1}, want: rdma.Conn{Revision: 2, CRC: true}},
 	{name: "depths 128 and 128", p: rdma.ConnParams{IRD: 128, ORD: 128}, want: rdma.Conn{Revision: 2, CRC: true}},
 	{name: "private data of 252 octets", p: rdma.ConnParams{PrivateData: bytes.Repeat([]byte("stag"), 63)}, want: rdma.Conn{Revision: 2, CRC: true}},
+	// siw hands the trailer of the Extensions to rping, which ignores it.
+	{name: "extensions offered by us", p: rdma.ConnParams{Extensions: bothExtensions}, want: rdma.Conn{Revision: 2, CRC: true}},
+	{name: "extensions behind private data of 244 octets", p: rdma.ConnParams{Extensions: bothExtensions, PrivateData: bytes.Repeat([]byte("stag"), 61)}, want: rdma.Conn{Revision: 2, CRC: true}},
 
 	{name: "CRC asked by us", listen: true, want: rdma.Conn{Revision: 2, CRC: true}},
 	{name: "CRC asked by siw", listen: true, p: rdma.ConnParams{NoCRC: true}, siw: []setting{siwWantsCRC}, want: rdma.Conn{Revision: 2, CRC: true}},
@@ -65,8 +68,11 @@ var startups = []startup{
 	{name: "peer-to-peer, RTR either", listen: true, siw: []setting{siwRTR}, want: rdma.Conn{Revision: 2, CRC: true}},
 	{name: "peer-to-peer, RTR Read", listen: true, siw: []setting{siwRTR, rtr(0x4000)}, want: rdma.Conn{Revision: 2, CRC: true}},
 	{name: "peer-to-peer, RTR Write", listen: true, siw: []setting{siwRTR, rtr(0x8000)}, want: rdma.Conn{Revision: 2, CRC: true}},
+	{name: "extensions wanted by us", listen: true, p: rdma.ConnParams{Extensions: bothExtensions}, want: rdma.Conn{Revision: 2, CRC: true}},
 	{name: "private data of 252 octets", listen: true, p: rdma.ConnParams{PrivateData: bytes.Repeat([]byte("stag"), 63)}, want: rdma.Conn{Revision: 2, CRC: true}},
 }
+
+const bothExtensions = rdma.ExtAlignedFPDUs | rdma.ExtRFC7306
 
 const startupRounds, startupSize = 20, 10000
 
@@ -99,6 +105,9 @@ func (s startup) run(r *rig) {
 		e.dialled(s)
 	}
 	e.agreed(s.want.Revision, s.want.CRC)
+	if got := e.qp.Conn().Extensions; got != s.want.Extensions {
+		e.Errorf("siw agreed to the extensions %#x", got)
+	}
 }
 
 func (e *end) dialled(s startup) {
