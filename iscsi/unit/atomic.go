@@ -12,14 +12,8 @@ func planCompareAndWrite(u *Unit, t *Task) Sense {
 		return badField(13)
 	}
 	t.out(uint32(2 * u.octets(t.blocks)))
-	return u.exact(t)
-}
-
-// exact returns a reason unless EDTL is what the CDB stands for. With another length the
-// initiator means something else than the unit.
-func (u *Unit) exact(t *Task) Sense {
-	if t.EDTL > t.Want {
-		return Sense{Key: IllegalRequest, Code: InvalidFieldInInformationUnit}
+	if t.EDTL > t.Want { // the initiator means more blocks
+		return badField(13)
 	}
 	return Sense{}
 }

@@ -43,7 +43,7 @@ type ComparerAndWriter interface {
 // Lender is a Backend whose medium is memory of this process.
 type Lender interface {
 	// Lend returns the memory of n octets at off. The memory is valid as long as the
-	// backend is open. Lend returns nil if it cannot lend these octets. Who writes to
-	// the memory writes to the medium.
-	Lend(off, n int64) []byte
+	// backend is open. write says that the caller writes to the memory, and so to the
+	// medium. Lend returns nil if it cannot lend these octets.
+	Lend(off, n int64, write bool) []byte
 }

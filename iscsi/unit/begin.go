@@ -77,7 +77,7 @@ func (u *Unit) plan(t *Task) bool {
 		t.Dir, t.Want = NoData, 0
 		return false
 	}
-	if t.Dir == DataOut && t.EDTL < t.Want {
+	if t.Dir == DataOut && t.EDTL < t.Want && r.flags&partial == 0 {
 		// The residual count says how much is missing.
 		t.fail(Sense{Key: IllegalRequest, Code: InvalidFieldInInformationUnit})
 		return false
@@ -119,7 +119,7 @@ func (u *Unit) Lend(t *Task) []byte {
 	if !ok || t.Want == 0 || !t.row.lends() {
 		return nil
 	}
-	return l.Lend(u.offset(t.lba), int64(t.Want))
+	return l.Lend(u.offset(t.lba), int64(t.Want), t.Dir == DataOut)
 }
 
 // lends reports whether the data of the command are blocks of the medium.
@@ -129,4 +129,11 @@ func (r *row) lends() bool {
 		return true
 	}
 	return false
+}
+
+// Quick reports whether Run of a task for which Lend returned memory needs nothing of
+// the backend, so that it does not block.
+func (t *Task) Quick() bool {
+	forces := len(t.row.usage) > 6 && t.Dir == DataOut && t.CDB[1]&forceAccess != 0
+	return t.Lent && !forces
 }

@@ -1,29 +1,18 @@
 package unit
 
-// Bits of octet 4 of START STOP UNIT (SBC-3 §5.22).
+// Fields of octet 4 of START STOP UNIT (SBC-3 §5.22).
 const (
-	start         = 0x01
-	loadEject     = 0x02
-	powerShift    = 4
-	powerActive   = 1
-	powerStandby  = 3
-	powerLU       = 7
-	powerForceTwo = 0xb
+	start          = 0x01
+	loadEject      = 0x02
+	powerCondition = 0xf0
 )
 
-// startStop executes START STOP UNIT. A power condition changes nothing, because every
-// condition of this medium is ready.
+// startStop executes START STOP UNIT. Only loading and ejecting have an effect: this
+// medium has no motor, so it is as ready in every power condition, and when it is
+// stopped.
 func (u *Unit) startStop(t *Task) Sense {
 	b := t.CDB[4]
-	if power := b >> powerShift; power != 0 {
-		switch {
-		case power >= powerActive && power <= powerStandby, power == powerLU, power == powerLU+3, power == powerForceTwo:
-			return Sense{}
-		}
-		return badField(4)
-	}
-	if b&loadEject == 0 {
-		u.stopped = b&start == 0
+	if b&powerCondition != 0 || b&loadEject == 0 {
 		return Sense{}
 	}
 	if !u.conf.Removable {
@@ -33,7 +22,7 @@ func (u *Unit) startStop(t *Task) Sense {
 		return Sense{Key: IllegalRequest, Code: RemovalPrevented}
 	}
 	loaded := u.ejected && b&start != 0
-	u.ejected, u.stopped = b&start == 0, false
+	u.ejected = b&start == 0
 	if loaded {
 		u.others(t.Nexus, func(o *Nexus) { o.attend(MediumMayHaveChanged) })
 	}

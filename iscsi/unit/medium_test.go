@@ -58,8 +58,9 @@ func TestMaximumTransferLength(t *testing.T) {
 	}
 }
 
-// RFC 7143 §11.4.5: residual counts are exact. A write for which the initiator has too
-// few octets changes nothing.
+// RFC 7143 §11.4.5: residual counts are exact. Of a write for which the initiator has too
+// few octets, those are written that it has (FCP-4 §9.4.2, option a). A command that needs
+// all of its octets fails, and changes nothing.
 func TestResiduals(t *testing.T) {
 	r := newRig(t)
 	for _, c := range []struct {
@@ -76,9 +77,12 @@ func TestResiduals(t *testing.T) {
 		{"12 00 00 00 ff 00", 255, 0, 159, Good},
 		{"12 00 00 00 08 00", 8, 0, 0, Good},
 		{"00 00 00 00 00 00", 100, 0, 100, Good},
-		{cdb10(0x2a, 0, 0, 1), 0, 512, 0, CheckCondition},
-		{cdb10(0x2a, 0, 0, 1), 200, 312, 0, CheckCondition},
-		{cdb10(0x2a, 0, 0, 2), 512, 512, 0, CheckCondition},
+		{cdb10(0x2a, 0, 0, 1), 0, 512, 0, Good},
+		{cdb10(0x2a, 0, 0, 1), 200, 312, 0, Good},
+		{cdb10(0x2a, 0, 0, 2), 512, 512, 0, Good},
+		{cdb10(0x2e, 0x02, 0, 2), 700, 324, 0, Good},
+		{cdb10(0x2f, 0x02, 0, 2), 700, 324, 0, CheckCondition},
+		{cdb16(0x8b, 0, 0, 1), 511, 1, 0, CheckCondition},
 		{cdb10(0x2a, 0, 0, 1), 1024, 0, 512, Good},
 		{cdb10(0x28, 0, 5000, 1), 512, 0, 512, CheckCondition},
 		{cdb10(0x2a, 0, 5000, 1), 512, 0, 512, CheckCondition},
@@ -89,8 +93,12 @@ func TestResiduals(t *testing.T) {
 		if task.Status != c.status || over != c.over || under != c.under {
 			t.Errorf("%s with EDTL %d: status %#x, residual %d over, %d under, want %#x, %d, %d", c.cdb, c.edtl, task.Status, over, under, c.status, c.over, c.under)
 		}
-		if c.status != Good && !allZero(r.ram.medium) {
-			t.Errorf("%s with EDTL %d failed and has written", c.cdb, c.edtl)
+		written := 0
+		if want := min(c.edtl, task.Want); c.status == Good && task.Dir == DataOut {
+			written = int(want)
+		}
+		if bytes.Count(r.ram.medium, []byte{1}) != written || !allZero(r.ram.medium[written:]) {
+			t.Errorf("%s with EDTL %d has not written the first %d octets alone", c.cdb, c.edtl, written)
 		}
 	}
 }
@@ -138,7 +146,7 @@ func TestCompareAndWrite(t *testing.T) {
 		if !bytes.Equal(before, r.ram.medium) {
 			t.Error("has written in spite of a difference")
 		}
-		r.bad(r.a, cdb, make([]byte, 2048), 0, IllegalRequest, InvalidFieldInInformationUnit)
+		r.bad(r.a, cdb, make([]byte, 2048), 0, IllegalRequest, InvalidFieldInCDB)
 		r.bad(r.a, cdb, make([]byte, 512), 0, IllegalRequest, InvalidFieldInInformationUnit)
 	}
 }

@@ -72,8 +72,22 @@ func (u *Unit) readAt(b []byte, lba uint64) Sense {
 	return Sense{}
 }
 
-// writeAt writes the medium from lba on.
+// writeAt writes the medium from lba on. The rest of a last block that b has in part
+// stays as it is.
 func (u *Unit) writeAt(b []byte, lba uint64) Sense {
+	if rest := len(b) % u.conf.BlockSize; rest != 0 {
+		whole := b[:len(b)-rest]
+		block := make([]byte, u.conf.BlockSize)
+		at := lba + uint64(len(whole))>>u.shift
+		if s := u.readAt(block, at); s.failed() {
+			return s
+		}
+		copy(block, b[len(whole):])
+		if s := u.writeAt(block, at); s.failed() || len(whole) == 0 {
+			return s
+		}
+		b = whole
+	}
 	if _, err := u.conf.Backend.WriteAt(b, u.offset(lba)); err != nil {
 		return Sense{Key: MediumError, Code: WriteError, Info: lba, HasInfo: true}
 	}

@@ -55,7 +55,7 @@ func (r *ram) WriteAt(p []byte, off int64) (int, error) {
 
 func (r *ram) Discard(off, n int64) error { clear(r.medium[off : off+n]); return nil }
 
-func (r *ram) Lend(off, n int64) []byte {
+func (r *ram) Lend(off, n int64, _ bool) []byte {
 	if !r.lends {
 		return nil
 	}

@@ -26,7 +26,10 @@ func planWriteSame(u *Unit, t *Task) Sense {
 	if t.CDB[1]&sameNoData == 0 {
 		t.out(uint32(u.conf.BlockSize))
 	}
-	return u.exact(t)
+	if t.EDTL > t.Want { // the initiator means longer blocks
+		return Sense{Key: IllegalRequest, Code: InvalidFieldInInformationUnit}
+	}
+	return Sense{}
 }
 
 // writeSame executes WRITE SAME. With UNMAP, blocks of zeros are unmapped and other

@@ -36,7 +36,6 @@ type Code uint16
 // Additional sense codes.
 const (
 	NotReadyCauseNotReportable    Code = 0x0400
-	InitializingCommandRequired   Code = 0x0402
 	SanitizeInProgress            Code = 0x041b
 	SanitizeFailed                Code = 0x3103
 	WriteError                    Code = 0x0c00

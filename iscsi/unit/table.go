@@ -37,6 +37,7 @@ const (
 	freePR                     // each persistent reservation allows the command
 	readPR                     // a persistent reservation of a Write Exclusive type allows the command
 	sanitized                  // works after a sanitize operation that has failed
+	partial                    // uses the data that there are, if EDTL is less than the CDB demands
 )
 
 // Properties that occur together.
@@ -52,7 +53,7 @@ var table = []row{
 	{0x00, none, "TEST UNIT READY", usage("00 00 00 00 00 00"), looks, nil, nil},
 	{0x03, none, "REQUEST SENSE", usage("03 01 00 00 ff 00"), inquiry | exclusive, planRequestSense, (*Unit).requestSense},
 	{0x08, none, "READ(6)", usage("08 1f ff ff ff 00"), reads, planRead, (*Unit).read},
-	{0x0a, none, "WRITE(6)", usage("0a 1f ff ff ff 00"), stores, planWrite, (*Unit).write},
+	{0x0a, none, "WRITE(6)", usage("0a 1f ff ff ff 00"), stores | partial, planWrite, (*Unit).write},
 	{0x12, none, "INQUIRY", usage("12 01 ff ff ff 00"), inquiry, planInquiry, (*Unit).inquiry},
 	{0x15, none, "MODE SELECT(6)", usage("15 11 00 00 ff 00"), exclusive, planModeSelect, (*Unit).modeSelect},
 	{0x16, none, "RESERVE(6)", usage("16 00 00 00 00 00"), exclusive | free6 | freePR, nil, (*Unit).reserve6},
@@ -62,8 +63,8 @@ var table = []row{
 	{0x1e, none, "PREVENT ALLOW MEDIUM REMOVAL", usage("1e 00 00 00 03 00"), exclusive, planPrevent, (*Unit).prevent},
 	{0x25, none, "READ CAPACITY(10)", usage("25 00 ff ff ff ff 00 00 01 00"), looks, planReadCapacity10, (*Unit).readCapacity10},
 	{0x28, none, "READ(10)", usage("28 18 ff ff ff ff 1f ff ff 00"), reads, planRead, (*Unit).read},
-	{0x2a, none, "WRITE(10)", usage("2a 18 ff ff ff ff 1f ff ff 00"), stores, planWrite, (*Unit).write},
-	{0x2e, none, "WRITE AND VERIFY(10)", usage("2e 16 ff ff ff ff 1f ff ff 00"), stores, planWriteAndVerify, (*Unit).writeAndVerify},
+	{0x2a, none, "WRITE(10)", usage("2a 18 ff ff ff ff 1f ff ff 00"), stores | partial, planWrite, (*Unit).write},
+	{0x2e, none, "WRITE AND VERIFY(10)", usage("2e 16 ff ff ff ff 1f ff ff 00"), stores | partial, planWriteAndVerify, (*Unit).writeAndVerify},
 	{0x2f, none, "VERIFY(10)", usage("2f 16 ff ff ff ff 1f ff ff 00"), reads, planVerify, (*Unit).verify},
 	{0x34, none, "PRE-FETCH(10)", usage("34 02 ff ff ff ff 1f ff ff 00"), reads, planExtent, (*Unit).prefetch},
 	{0x35, none, "SYNCHRONIZE CACHE(10)", usage("35 06 ff ff ff ff 1f ff ff 00"), stores, planExtent, (*Unit).synchronize},
@@ -87,9 +88,9 @@ var table = []row{
 	{0x5f, 0x06, "PERSISTENT RESERVE OUT, REGISTER AND IGNORE EXISTING KEY", usage("5f 06 ff 00 00 ff ff ff ff 00"), exclusive | freePR, planPersistOut, (*Unit).register},
 	{0x88, none, "READ(16)", usage("88 18 ff ff ff ff ff ff ff ff ff ff ff ff 1f 00"), reads, planRead, (*Unit).read},
 	{0x89, none, "COMPARE AND WRITE", usage("89 18 ff ff ff ff ff ff ff ff 00 00 00 ff 1f 00"), stores | exclusive, planCompareAndWrite, (*Unit).compareAndWrite},
-	{0x8a, none, "WRITE(16)", usage("8a 18 ff ff ff ff ff ff ff ff ff ff ff ff 1f 00"), stores, planWrite, (*Unit).write},
+	{0x8a, none, "WRITE(16)", usage("8a 18 ff ff ff ff ff ff ff ff ff ff ff ff 1f 00"), stores | partial, planWrite, (*Unit).write},
 	{0x8b, none, "ORWRITE(16)", usage("8b 18 ff ff ff ff ff ff ff ff ff ff ff ff 1f 00"), stores | exclusive, planWrite, (*Unit).orWrite},
-	{0x8e, none, "WRITE AND VERIFY(16)", usage("8e 16 ff ff ff ff ff ff ff ff ff ff ff ff 1f 00"), stores, planWriteAndVerify, (*Unit).writeAndVerify},
+	{0x8e, none, "WRITE AND VERIFY(16)", usage("8e 16 ff ff ff ff ff ff ff ff ff ff ff ff 1f 00"), stores | partial, planWriteAndVerify, (*Unit).writeAndVerify},
 	{0x8f, none, "VERIFY(16)", usage("8f 16 ff ff ff ff ff ff ff ff ff ff ff ff 1f 00"), reads, planVerify, (*Unit).verify},
 	{0x90, none, "PRE-FETCH(16)", usage("90 02 ff ff ff ff ff ff ff ff ff ff ff ff 1f 00"), reads, planExtent, (*Unit).prefetch},
 	{0x91, none, "SYNCHRONIZE CACHE(16)", usage("91 06 ff ff ff ff ff ff ff ff ff ff ff ff 1f 00"), stores, planExtent, (*Unit).synchronize},
@@ -101,8 +102,8 @@ var table = []row{
 	{0xa3, 0x0a, "REPORT TARGET PORT GROUPS", usage("a3 ea 00 00 00 00 ff ff ff ff 00 00"), freePR, planPortGroups, (*Unit).reportPortGroups},
 	{0xa3, 0x0c, "REPORT SUPPORTED OPERATION CODES", usage("a3 0c 87 ff ff ff ff ff ff ff 00 00"), freePR, planReportOpcodes, nil},
 	{0xa8, none, "READ(12)", usage("a8 18 ff ff ff ff ff ff ff ff 1f 00"), reads, planRead, (*Unit).read},
-	{0xaa, none, "WRITE(12)", usage("aa 18 ff ff ff ff ff ff ff ff 1f 00"), stores, planWrite, (*Unit).write},
-	{0xae, none, "WRITE AND VERIFY(12)", usage("ae 16 ff ff ff ff ff ff ff ff 1f 00"), stores, planWriteAndVerify, (*Unit).writeAndVerify},
+	{0xaa, none, "WRITE(12)", usage("aa 18 ff ff ff ff ff ff ff ff 1f 00"), stores | partial, planWrite, (*Unit).write},
+	{0xae, none, "WRITE AND VERIFY(12)", usage("ae 16 ff ff ff ff ff ff ff ff 1f 00"), stores | partial, planWriteAndVerify, (*Unit).writeAndVerify},
 	{0xaf, none, "VERIFY(12)", usage("af 16 ff ff ff ff ff ff ff ff 1f 00"), reads, planVerify, (*Unit).verify},
 }
 

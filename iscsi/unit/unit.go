@@ -52,7 +52,6 @@ type Unit struct {
 	pr       persist
 	swp      bool // software write protect (SPC-4 §7.5.8)
 	ejected  bool
-	stopped  bool
 	unclean  bool // a sanitize operation has failed
 
 	descriptors atomic.Bool // sense data have the descriptor format
@@ -182,11 +181,8 @@ func (u *Unit) writeProtected() (Sense, bool) {
 
 // notReady returns why the medium cannot be used, or no reason.
 func (u *Unit) notReady() Sense {
-	switch {
-	case u.ejected:
+	if u.ejected {
 		return Sense{Key: NotReady, Code: MediumNotPresent}
-	case u.stopped:
-		return Sense{Key: NotReady, Code: InitializingCommandRequired}
 	}
 	return Sense{}
 }

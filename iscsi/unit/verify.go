@@ -42,16 +42,16 @@ func planWriteAndVerify(u *Unit, t *Task) Sense {
 func (u *Unit) verify(t *Task) Sense {
 	switch t.byteCheck() {
 	case checkAll:
-		return u.compare(t.lba, t.blocks, t.Data)
+		return u.compare(t.lba, u.octets(t.blocks), t.Data)
 	case checkOne:
 		for i := range t.blocks {
-			if s := u.compare(t.lba+uint64(i), 1, t.Data); s.failed() {
+			if s := u.compare(t.lba+uint64(i), u.octets(1), t.Data); s.failed() {
 				return s
 			}
 		}
 		return Sense{}
 	}
-	return u.compare(t.lba, t.blocks, nil)
+	return u.compare(t.lba, u.octets(t.blocks), nil)
 }
 
 // writeAndVerify executes WRITE AND VERIFY.
@@ -63,23 +63,26 @@ func (u *Unit) writeAndVerify(t *Task) Sense {
 		return s
 	}
 	if t.byteCheck() == checkMedium {
-		return u.compare(t.lba, t.blocks, nil)
+		return u.compare(t.lba, uint64(len(t.Data)), nil)
 	}
-	return u.compare(t.lba, t.blocks, t.Data)
+	return u.compare(t.lba, uint64(len(t.Data)), t.Data)
 }
 
 // piece is how many octets of the medium a command looks at in one go, when they do not
 // go to the initiator.
 const piece = 64 << 10
 
-// compare reads n blocks and compares them with want. nil matches everything.
-func (u *Unit) compare(lba uint64, n uint32, want []byte) Sense {
-	buf := make([]byte, min(u.octets(n), piece))
-	for left := u.octets(n); left != 0; {
-		b := buf[:min(left, piece)]
+// compare reads the blocks of n octets and compares the octets with want. nil matches
+// everything.
+func (u *Unit) compare(lba, n uint64, want []byte) Sense {
+	size := uint64(u.conf.BlockSize)
+	buf := make([]byte, min((n+size-1)/size*size, piece))
+	for left := n; left != 0; {
+		b := buf[:min((left+size-1)/size*size, piece)]
 		if s := u.readAt(b, lba); s.failed() {
 			return s
 		}
+		b = b[:min(left, piece)]
 		if want != nil {
 			if !bytes.Equal(b, want[:len(b)]) {
 				return miscompare(differAt(b, want))

@@ -183,7 +183,7 @@ func (u *Unit) maxCompare() byte {
 }
 
 // maxSame is MAXIMUM WRITE SAME LENGTH.
-func (u *Unit) maxSame() uint64 { return maxUnmapBlocks }
+func (u *Unit) maxSame() uint64 { return math.MaxUint16 }
 
 // maxAtomic is MAXIMUM ATOMIC TRANSFER LENGTH.
 func (u *Unit) maxAtomic() uint32 {

@@ -42,6 +42,7 @@ var order = []string{
 	"iscsi/pdu",
 	"iscsi/login",
 	"iscsi/unit",
+	"iscsi/backend",
 	"iscsi/flow",
 	"offload/report",
 	"offload/control",
