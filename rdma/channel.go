@@ -12,7 +12,7 @@ import (
 
 // CompChannel is a completion channel (ibv_comp_channel): one place where a program waits
 // for many CQs. A CQ that the program has armed (CQ.Arm) puts one event into its channel
-// when the completion comes that it was armed for. The event names the CQ. The program
+// at the next completion of the kind that Arm names. The event names the CQ. The program
 // polls that CQ, arms it again, and polls it once more, because a completion from before
 // Arm causes no event.
 //
@@ -43,8 +43,8 @@ type CQOptions struct {
 	Context any          // value of the program, which CQ.Context returns (cq_context of libibverbs)
 }
 
-// CreateCompChannel makes a completion channel. CQs use it that CreateCQ makes with
-// CQOptions.Channel. The caller must close the channel. The adapter's Close also closes it.
+// CreateCompChannel makes a completion channel. A CQ uses the channel that CreateCQ gets
+// in CQOptions.Channel. The caller must close the channel. The adapter's Close also closes it.
 func (a *Adapter) CreateCompChannel() (*CompChannel, error) {
 	done, err := a.device.Use()
 	if err != nil {

@@ -155,7 +155,8 @@ func TestReadOneTouchInOrder(t *testing.T) {
 }
 
 // TestReadOneTouchOutOfOrder: FIG. 18B, fourth case, for a Read Response: the last segment
-// is out of order. It is placed, and the entry is touched. A retransmission of the segment
+// is within the window and out of order. (The stream never shows a segment outside of the
+// window: TestAheadOutsideTheWindow of package tcp.) It is placed, and the entry is touched. A retransmission of the segment
 // is no second message. When the stream reaches the segment, the entry is invalid.
 func TestReadOneTouchOutOfOrder(t *testing.T) {
 	s, stag, mem := opensRead(t, 1)
