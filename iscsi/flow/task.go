@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"bytes"
 	"errors"
 	"sync/atomic"
 
@@ -62,8 +63,7 @@ type Completion struct {
 	Length uint32 // octets that were transferred
 	Sent   bool   // the command has left; false: the target has not seen it
 
-	// Sense is the sense data of the answer. It is valid until the next Post to the queue.
-	Sense []byte
+	Sense []byte // sense data of the answer; only an answer with sense data makes Poll allocate
 }
 
 // Status returns the SCSI status. It is valid if Why is OK and the command is no Request.
@@ -247,7 +247,7 @@ func (t *task) result() Completion {
 	c := Completion{ID: t.id, Why: t.why, Header: t.header, Length: t.placed, Sent: t.sent}
 	if t.answer > 2 {
 		n := int(t.sense[0])<<8 | int(t.sense[1])
-		c.Sense = t.sense[2:min(t.answer, 2+n)]
+		c.Sense = bytes.Clone(t.sense[2:min(t.answer, 2+n)])
 	}
 	return c
 }

@@ -1,0 +1,135 @@
+package iscsi
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/stag-rdma/stag/iscsi/scsi"
+)
+
+// check tells whether n octets from off on are whole blocks of the disk.
+func (d *Disk) check(what string, n int64, off int64) error {
+	if size := int64(d.BlockSize()); off < 0 || off%size != 0 || n%size != 0 {
+		return fmt.Errorf("iscsi: %s %d octets at %d: %w, %d", what, n, off, ErrAlignment, size)
+	}
+	return nil
+}
+
+// ReadAt implements io.ReaderAt. len(p) and off must be multiples of the block size. It
+// returns io.EOF if the disk ends before.
+func (d *Disk) ReadAt(p []byte, off int64) (n int, err error) {
+	if err := d.check("read", int64(len(p)), off); err != nil {
+		return 0, err
+	}
+	want := int64(len(p))
+	if left := d.Size() - off; want > left {
+		p, err = p[:max(0, left)], io.EOF
+	}
+	n, failed := d.transfer(p, off, false)
+	if failed != nil {
+		return n, failed
+	}
+	return n, err
+}
+
+// WriteAt implements io.WriterAt. len(p) and off must be multiples of the block size.
+func (d *Disk) WriteAt(p []byte, off int64) (n int, err error) {
+	if err := d.check("write", int64(len(p)), off); err != nil {
+		return 0, err
+	}
+	if off > d.Size() || int64(len(p)) > d.Size()-off {
+		return 0, fmt.Errorf("iscsi: write %d octets at %d: the disk ends at %d", len(p), off, d.Size())
+	}
+	return d.transfer(p, off, true)
+}
+
+// transfer reads or writes p, in commands that the unit takes.
+func (d *Disk) transfer(p []byte, off int64, write bool) (n int, err error) {
+	size := d.BlockSize()
+	for n < len(p) {
+		part := p[n:min(len(p), n+d.most)]
+		lba, blocks := uint64(off)/uint64(size), uint32(len(part)/size)
+		var r Result
+		if write {
+			cdb := scsi.Write(lba, blocks, 0)
+			r, err = d.command(context.Background(), length(&cdb), nil, part)
+		} else {
+			cdb := scsi.Read(lba, blocks, 0)
+			r, err = d.command(context.Background(), length(&cdb), part, nil)
+		}
+		if err != nil {
+			return n, err
+		}
+		if n += r.Length; r.Length != len(part) {
+			return n, fmt.Errorf("iscsi: the target transferred %d of %d octets at %d", r.Length, len(part), off)
+		}
+		off += int64(len(part))
+	}
+	return n, nil
+}
+
+// length returns the octets of a CDB that its operation code has (SPC-4 §4.2.5.1).
+func length(c *scsi.CDB) []byte {
+	switch c[0] >> 5 {
+	case 0:
+		return c[:6]
+	case 1, 2:
+		return c[:10]
+	case 5:
+		return c[:12]
+	}
+	return c[:16]
+}
+
+// Sync writes the unit's volatile cache to the medium.
+func (d *Disk) Sync() error {
+	cdb := scsi.SynchronizeCache(0, 0)
+	_, err := d.command(context.Background(), length(&cdb), nil, nil)
+	return err
+}
+
+// Discard tells the unit that n octets from off on are not needed any more (UNMAP). The
+// unit must support it.
+func (d *Disk) Discard(off, n int64) error {
+	if err := d.check("discard", n, off); err != nil {
+		return err
+	}
+	size := int64(d.BlockSize())
+	most := int64(d.limits.MaxUnmap)
+	if most == 0 {
+		return fmt.Errorf("iscsi: discard %d octets at %d: the unit has no UNMAP", n, off)
+	}
+	for n > 0 {
+		blocks := min(n/size, most, 1<<31)
+		b := scsi.AppendUnmap(nil, []scsi.Extent{{LBA: uint64(off / size), Blocks: uint32(blocks)}})
+		cdb := scsi.Unmap(uint16(len(b)))
+		if _, err := d.command(context.Background(), length(&cdb), nil, b); err != nil {
+			return err
+		}
+		off, n = off+blocks*size, n-blocks*size
+	}
+	return nil
+}
+
+// WriteZeroes writes zeros to n octets from off on (WRITE SAME).
+func (d *Disk) WriteZeroes(off, n int64) error {
+	if err := d.check("write zeros", n, off); err != nil {
+		return err
+	}
+	size := int64(d.BlockSize())
+	most := int64(d.limits.MaxWriteSame)
+	if most == 0 || most > 1<<16-1 {
+		most = 1<<16 - 1 // what WRITE SAME(10) can say
+	}
+	zero := make([]byte, size)
+	for n > 0 {
+		blocks := min(n/size, most)
+		cdb := scsi.WriteSame(uint64(off/size), uint32(blocks), 0)
+		if _, err := d.command(context.Background(), length(&cdb), nil, zero); err != nil {
+			return err
+		}
+		off, n = off+blocks*size, n-blocks*size
+	}
+	return nil
+}

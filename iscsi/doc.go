@@ -1,0 +1,20 @@
+// Package iscsi is an initiator of iSCSI (RFC 7143) whose data lands by tag: the Initiator
+// Task Tag of a command is an entry of the adapter's table, and the target's octets go
+// straight into the buffers of the command.
+//
+//	d, err := iscsi.Dial(ctx, "iscsi://192.0.2.1/iqn.2026-01.test.stag:t1/1", iscsi.Config{})
+//	n, err := d.ReadAt(p, 0)
+//	defer d.Close()
+//
+// A connection runs over an adapter of package rdma: over network ports, or over the
+// kernel's TCP.
+//
+//	url.go               iscsi:// URLs
+//	config.go            Config, errors
+//	dial.go              from a URL to a session: connection, login, take-over
+//	session.go           a session: its resources, its end
+//	call.go              one command, and its answer
+//	watch.go             what a target sends on its own; pings
+//	disk.go, diskio.go   a logical unit as a disk
+//	queue.go             many commands: post, poll, wait
+package iscsi
