@@ -7,7 +7,9 @@
 // The peer's requests change and read the remote memory. The side's own requests read
 // and change the local memory. The two directions are therefore independent. Within one
 // direction everything happens in the order of posting if a request that depends on a
-// Read waits for the Read by a fence (RFC 5040 §5.5). The generator sets these fences.
+// Read waits for the Read by a fence (RFC 5040 §5.5). The generator sets these fences. The
+// requests are Sends, Writes, Reads, atomic operations, Immediate Data (RFC 7306), and
+// invalidations by the peer and by the side itself.
 //
 // TestSequences plays many sequences over each of several mild networks. TestWeather
 // plays them over the networks of test/scenario.

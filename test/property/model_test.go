@@ -23,7 +23,8 @@ func (m *memory) at(p place) []byte { return m[p.region][p.off : p.off+p.n] }
 type receipt struct {
 	length    int
 	solicited bool
-	victim    int // the invalidated region; 0 means none
+	victim    int     // the invalidated region; 0 means none
+	imm       *uint64 // Immediate Data; nil means none
 }
 
 // direction is the effect of one side's requests: the memory of both sides after each
@@ -35,7 +36,7 @@ type direction struct {
 }
 
 type state struct {
-	mine, theirs memory // only the local region of mine, and only the other regions of theirs, are valid
+	mine, theirs memory // only the local regions of mine, and only the other regions of theirs, are valid
 	received     int    // number of Sends that have been delivered
 }
 
@@ -51,20 +52,29 @@ func model(p *plan, side int, mine, theirs memory) (d direction) {
 			break
 		}
 		payload := r.inline
-		if payload == nil && r.op != work.WRRead {
+		if payload == nil && !r.answered() {
 			for _, e := range r.list {
 				payload = append(payload, now.mine.at(e)...)
 			}
 		}
-		switch r.op {
-		case work.WRWrite:
+		switch {
+		case r.op == work.WRLocalInvalidate:
+		case r.atomic():
+			copy(now.mine.at(r.list[0]), r.perform(now.theirs.at(r.remote)))
+		case r.immediate():
+			if r.op == work.WRWriteImm {
+				copy(now.theirs.at(r.remote), payload)
+			}
+			d.receipts = append(d.receipts, receipt{solicited: r.has(work.Solicited), imm: &r.imm})
+			now.received++
+		case r.op == work.WRWrite:
 			copy(now.theirs.at(r.remote), payload)
-		case work.WRRead:
+		case r.op == work.WRRead:
 			if r.list != nil {
 				copy(now.mine.at(r.list[0]), now.theirs.at(r.remote))
 			}
 		default:
-			d.receipts = append(d.receipts, receipt{len(payload), r.has(work.Solicited), r.victim})
+			d.receipts = append(d.receipts, receipt{length: len(payload), solicited: r.has(work.Solicited), victim: r.victim})
 			for _, e := range receives[now.received] {
 				payload = payload[copy(now.theirs.at(e), payload):]
 			}
@@ -91,7 +101,7 @@ func differs(got, want, mask *memory, list ...int) (region, off int, differ bool
 	return 0, 0, false
 }
 
-var theirRegions = []int{1, 2, 3, 4}
+var myRegions, theirRegions = []int{local, spare}, []int{1, 2, 3, 4}
 
 // somewhere reports whether got is the result of the first requests up to some point.
 // At least received Sends must have been delivered. The next request may be executed in

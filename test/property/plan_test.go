@@ -3,6 +3,7 @@ package property
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 
 	"github.com/stag-rdma/stag/offload/rdmap"
@@ -10,11 +11,13 @@ import (
 )
 
 // These are the regions of a side. The peer has all rights to all regions except the
-// local one. Victims are for invalidation.
+// local ones. Victims are for invalidation by the peer. The side itself invalidates spare.
 const (
 	local   = 0
 	main    = 1
-	regions = 5 // number of regions; the others are victims
+	victims = 2 // the first victim
+	spare   = 5
+	regions = 6
 
 	localLen, mainLen, victimLen = 1500, 1500, 80
 )
@@ -49,11 +52,16 @@ type request struct {
 	remote place   // target of a Write, or source of a Read
 	victim int     // region of the peer, for a Send with Invalidate
 	fault  fault
+
+	operands [4]uint64 // of an atomic operation: CompareAdd, Swap, CompareAddMask, SwapMask
+	imm      uint64    // Immediate Data
 }
 
 func (r *request) has(f work.SendFlags) bool { return r.flags&f != 0 }
-func (r *request) sends() bool               { return r.op == work.WRSend || r.op == work.WRSendInvalidate }
-func (r *request) length() int               { return max(len(r.inline), total(r.list)) }
+func (r *request) sends() bool {
+	return r.op == work.WRSend || r.op == work.WRSendInvalidate || r.immediate()
+}
+func (r *request) length() int { return max(len(r.inline), total(r.list)) }
 
 func (r *request) String() string {
 	return fmt.Sprintf("%v flags %b list %v inline %d remote %v victim %d fault %d", r.op, r.flags, r.list, len(r.inline), r.remote, r.victim, r.fault)
@@ -130,7 +138,8 @@ const (
 // generator makes plans.
 type generator struct {
 	*rand.Rand
-	reads []request // Reads of this direction since the last fence
+	reads []request // Reads and atomic operations of this direction since the last fence
+	spent bool      // the side has invalidated spare
 }
 
 // chance returns true in one of n calls.
@@ -149,12 +158,16 @@ func (g *generator) plan() *plan {
 
 // direction generates the requests of side and the receives of its peer.
 func (g *generator) direction(p *plan, side int) {
-	g.reads = g.reads[:0]
+	g.reads, g.spent = g.reads[:0], false
 	h, peer := &p.halves[side], &p.halves[1-side]
 	for range g.IntN(9) {
 		r := g.request()
 		if r.sends() {
-			peer.receives = append(peer.receives, g.receive(r.length()))
+			n := r.length()
+			if r.immediate() {
+				n = 0
+			}
+			peer.receives = append(peer.receives, g.receive(n))
 		}
 		g.fence(&r, peer)
 		h.requests = append(h.requests, r)
@@ -175,25 +188,41 @@ func (g *generator) within(region, n int) place {
 	return place{region, g.IntN(lengthOf(region) - n + 1), n}
 }
 
+// own returns a random place of at most n octets that only the side's own requests use.
+func (g *generator) own(n int) place {
+	if !g.spent && g.chance(4) {
+		return g.within(spare, n)
+	}
+	return g.within(local, n)
+}
+
 // size returns a random length, often a special one.
 func (g *generator) size() int {
 	return [...]int{0, 1, g.IntN(20), g.IntN(200), 180 + g.IntN(30), g.IntN(700)}[g.IntN(6)]
 }
 
 func (g *generator) request() request {
-	ops := [...]work.WROp{work.WRSend, work.WRWrite, work.WRWrite, work.WRRead, work.WRRead, work.WRSendInvalidate, work.WRSend}
-	r := request{op: ops[g.IntN(len(ops))], flags: work.SendFlags(g.IntN(8))}
+	ops := [...]work.WROp{work.WRSend, work.WRWrite, work.WRWrite, work.WRRead, work.WRRead, work.WRSendInvalidate, work.WRSend, work.WRLocalInvalidate}
+	r := request{op: ops[g.IntN(len(ops))], flags: work.SendFlags(g.IntN(8)), imm: g.Uint64()}
+	if g.chance(3) {
+		r.op = extendedOps[g.IntN(len(extendedOps))]
+	}
 	if !g.chance(4) {
 		r.flags &^= work.Fence
 	}
 	switch {
+	case r.op == work.WRLocalInvalidate:
+		g.spent = true
+	case r.atomic():
+		g.operate(&r)
+	case r.op == work.WRSendImm:
 	case r.op == work.WRRead:
-		r.list = []place{g.within(local, g.size())}
+		r.list = []place{g.own(g.size())}
 	case g.chance(3):
 		r.inline = g.octets(1 + g.IntN(maxInline))
 	default:
 		for range g.IntN(maxSGE + 1) {
-			r.list = append(r.list, g.within(local, g.size()))
+			r.list = append(r.list, g.own(g.size()))
 		}
 		r.shorten(mainLen)
 	}
@@ -204,11 +233,11 @@ func (g *generator) request() request {
 		if r.remote.n == 0 && g.chance(2) {
 			r.list = nil
 		}
-	case work.WRWrite:
+	case work.WRWrite, work.WRWriteImm:
 		r.remote = g.within(main, r.length())
 		r.shorten(r.remote.n)
 	case work.WRSendInvalidate:
-		r.victim = 2 + g.IntN(regions-2)
+		r.victim = victims + g.IntN(spare-victims)
 	}
 	r.plain()
 	return r
@@ -275,7 +304,7 @@ func (g *generator) fence(r *request, peer *half) {
 	if r.has(work.Fence) {
 		g.reads = g.reads[:0]
 	}
-	if r.op == work.WRRead {
+	if r.answered() {
 		g.reads = append(g.reads, *r)
 	}
 }
@@ -283,8 +312,11 @@ func (g *generator) fence(r *request, peer *half) {
 // depends reports whether r uses the octets that the Read places, or changes the octets
 // that the Read reads.
 func (g *generator) depends(r, read *request, peer *half) bool {
-	if r.op == work.WRRead {
-		return false // Read Responses arrive in order
+	if r.answered() {
+		return false // the peer executes and answers these in order
+	}
+	if read.atomic() || r.op == work.WRLocalInvalidate {
+		return true // requests that change memory of the peer are executed in order; a Read may use spare
 	}
 	for _, p := range r.list {
 		for _, sink := range read.list {
@@ -293,8 +325,11 @@ func (g *generator) depends(r, read *request, peer *half) bool {
 			}
 		}
 	}
-	if r.op == work.WRWrite {
-		return r.remote.overlaps(read.remote)
+	if r.writes() && r.remote.overlaps(read.remote) {
+		return true
+	}
+	if !r.sends() || r.immediate() {
+		return false // it changes no memory of a receive
 	}
 	for _, p := range peer.receives[len(peer.receives)-1] {
 		if p.overlaps(read.remote) {
@@ -325,19 +360,8 @@ func (g *generator) faulty(peer *half) request {
 	}
 	r.plain()
 	g.fence(&r, &half{receives: append(peer.receives, nil)})
-	if len(g.reads) > 0 && r.sends() {
-		r.flags |= work.Fence // no Read may see what this request places
+	if len(g.reads) > 0 && r.sends() || slices.ContainsFunc(g.reads, func(q request) bool { return q.atomic() }) {
+		r.flags |= work.Fence // no Read may see what this request places, and each atomic operation is executed before it fails
 	}
 	return r
-}
-
-// kind returns the completion opcode of a request.
-func kind(op work.WROp) work.WCOp {
-	switch op {
-	case work.WRWrite:
-		return work.WCWrite
-	case work.WRRead:
-		return work.WCRead
-	}
-	return work.WCSend
 }

@@ -117,7 +117,7 @@ func (r *rig) judge(p *plan, before [2]memory) error {
 // judgeAll checks that all requests of side were executed.
 func (r *rig) judgeAll(p *plan, side int, d *direction) error {
 	me, peer := &r.ends[side], &r.ends[1-side]
-	if g, o, bad := differs(&me.mem, &d.last().mine, nil, local); bad {
+	if g, o, bad := differs(&me.mem, &d.last().mine, nil, myRegions...); bad {
 		return fmt.Errorf("its region %d is wrong at octet %d", g, o)
 	}
 	if g, o, bad := differs(&peer.mem, &d.last().theirs, nil, theirRegions...); bad {
@@ -125,8 +125,12 @@ func (r *rig) judgeAll(p *plan, side int, d *direction) error {
 	}
 	var want []work.Completion
 	for i := range p.halves[side].requests {
-		if q := &p.halves[side].requests[i]; q.has(work.Signaled) {
+		q := &p.halves[side].requests[i]
+		if q.has(work.Signaled) {
 			want = append(want, r.success(side, i, q))
+		}
+		if q.op == work.WRLocalInvalidate && !r.gone(side, work.Completion{Invalidated: me.stags[spare]}) {
+			return fmt.Errorf("its region %d can be used although request %d has invalidated it", spare, i)
 		}
 	}
 	if !slices.Equal(me.sent, want) {
@@ -137,8 +141,8 @@ func (r *rig) judgeAll(p *plan, side int, d *direction) error {
 
 // success returns the expected completion of request i of side without a fault.
 func (r *rig) success(side, i int, q *request) work.Completion {
-	c := work.Completion{ID: uint64(i), Op: kind(q.op), QP: r.ends[side].q.Number()}
-	if q.op == work.WRRead {
+	c := work.Completion{ID: uint64(i), Op: q.op.Completes(), QP: r.ends[side].q.Number()}
+	if q.answered() {
 		c.Length = uint32(q.length())
 	}
 	return c
@@ -156,6 +160,9 @@ func (r *rig) judgeReceived(p *plan, side int, receipts []receipt, next work.Sta
 		case i < len(receipts):
 			got := receipts[i]
 			c.Status, c.Length, c.Solicited = work.Success, uint32(got.length), got.solicited
+			if got.imm != nil {
+				c.Op, c.WithImm, c.Imm = work.WCRecvImm, true, *got.imm
+			}
 			if got.victim != 0 {
 				c.Invalidated = peer.stags[got.victim]
 			}
@@ -192,7 +199,7 @@ func (r *rig) judgeFaulty(p *plan, side int, d *direction) error {
 			set(mask.at(sink))
 		}
 	}
-	if g, o, differ := differs(&me.mem, &d.last().mine, mask, local); differ {
+	if g, o, differ := differs(&me.mem, &d.last().mine, mask, myRegions...); differ {
 		return fmt.Errorf("its region %d is wrong at octet %d", g, o)
 	}
 	mask = blank()
@@ -215,8 +222,9 @@ func (r *rig) judgeFaulty(p *plan, side int, d *direction) error {
 // flushed Reads.
 //
 // If cut is true, any request may be the first flushed one, because it may not have
-// left. Otherwise only a Read may be the first, or a Send that was refused before all
-// of it was sent.
+// left. Otherwise only a Read or an atomic operation may be the first, a Send that was
+// refused before all of it was sent, or a Local Invalidate that still waited for the end of
+// the engine's step.
 func (r *rig) judgeSent(side int, requests []request, cut bool) (flushed []int, err error) {
 	got, failed := r.ends[side].sent, false
 	for i := range requests {
@@ -240,9 +248,9 @@ func (r *rig) judgeSent(side int, requests []request, cut bool) (flushed []int, 
 		case c == want && want.Status != work.Success:
 			failed = true
 		case c == want && q.has(work.Signaled) && !failed:
-		case c == bad && want.Status == work.Success && (failed || cut || q.op == work.WRRead || q.fault == sendTooLong):
+		case c == bad && want.Status == work.Success && (failed || cut || q.answered() || q.op == work.WRLocalInvalidate || q.fault == sendTooLong):
 			failed = true // no later request succeeds
-			if q.op == work.WRRead {
+			if q.answered() {
 				flushed = append(flushed, i)
 			}
 		default:
@@ -264,7 +272,7 @@ func (r *rig) judgeCut(p *plan, side int, d *direction) error {
 		return err
 	}
 	if len(flushed) == 0 && me.q.Drained() {
-		if g, o, differ := differs(&me.mem, &d.last().mine, nil, local); differ {
+		if g, o, differ := differs(&me.mem, &d.last().mine, nil, myRegions...); differ {
 			return fmt.Errorf("its region %d is wrong at octet %d", g, o)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/stag-rdma/stag/offload/engine"
@@ -96,7 +97,7 @@ func (r *rig) open(p *plan) (how string, err error) {
 		a := &agreed[i]
 		a.CRC, a.RTR, a.ORD, a.IRD = crc, rtr, depths[i], depths[1-i]
 		a.SendMarkers, a.ReceiveMarkers = marks[i], marks[1-i]
-		a.Extensions = extensions
+		a.Extensions, a.RFC7306 = extensions, true
 		if err := r.ends[i].make(r, i, *a); err != nil {
 			return "", err
 		}
@@ -115,8 +116,10 @@ func (r *rig) open(p *plan) (how string, err error) {
 	return fmt.Sprintf("%+v", agreed), err
 }
 
-// speaks reports whether side posts requests.
-func (p *plan) speaks(side int) bool { return len(p.halves[side].requests) > 0 }
+// speaks reports whether side sends a message.
+func (p *plan) speaks(side int) bool {
+	return slices.ContainsFunc(p.halves[side].requests, func(r request) bool { return r.op != work.WRLocalInvalidate })
+}
 
 // make gives an end its QP, and memory with random contents.
 func (e *end) make(r *rig, side int, a mpa.Agreed) error {
@@ -127,14 +130,14 @@ func (e *end) make(r *rig, side int, a mpa.Agreed) error {
 		SendCQ: e.scq, RecvCQ: e.rcq, SendDepth: queueDepth, RecvDepth: 2 * queueDepth, MaxSGE: maxSGE, MaxInline: maxInline,
 	})
 	e.q.News.Fire = func() {}
-	const all = tpt.LocalRead | tpt.LocalWrite | tpt.RemoteRead | tpt.RemoteWrite | tpt.RemoteInvalidate
+	const all = tpt.LocalRead | tpt.LocalWrite | tpt.RemoteRead | tpt.RemoteWrite | tpt.RemoteAtomic | tpt.RemoteInvalidate
 	for i := range e.mem {
 		e.mem[i] = make([]byte, lengthOf(i))
 		for k := range e.mem[i] {
 			e.mem[i][k] = byte(r.Uint32())
 		}
 		rights := all
-		if i == local {
+		if i == local || i == spare {
 			rights = tpt.LocalRead | tpt.LocalWrite
 		}
 		var err error
@@ -181,7 +184,11 @@ const unknown = 0x00fffff7
 func (e *end) wr(id int, r *request, peer *end) *work.SendWR {
 	wr := &work.SendWR{
 		ID: uint64(id), Op: r.op, Flags: r.flags, SGL: e.list(r.list), Inline: r.inline,
-		RemoteAddr: peer.addr(r.remote), RKey: peer.stags[r.remote.region], Invalidate: peer.stags[r.victim],
+		RemoteAddr: peer.addr(r.remote), RKey: peer.stags[r.remote.region], Invalidate: peer.stags[r.victim], Imm: r.imm,
+		CompareAdd: r.operands[0], Swap: r.operands[1], CompareAddMask: r.operands[2], SwapMask: r.operands[3],
+	}
+	if r.op == work.WRLocalInvalidate {
+		wr.Invalidate = e.stags[spare]
 	}
 	switch r.fault {
 	case writeUnknown, readUnknown:
