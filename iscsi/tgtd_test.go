@@ -28,6 +28,7 @@ const (
 // stage is a target in one namespace, and an adapter in the other.
 type stage struct {
 	rig.Stage
+	pair    *pair.Pair
 	target  *tgtd.Target
 	adapter *rdma.Adapter
 }
@@ -36,7 +37,7 @@ type stage struct {
 var carriers = []string{"kernel port", "AF_XDP"}
 
 // newStage starts a target, and opens an adapter for a carrier.
-func newStage(t *testing.T, carrier string, c tgtd.Config) *stage {
+func newStage(t testing.TB, carrier string, c tgtd.Config) *stage {
 	t.Helper()
 	s := &stage{Stage: rig.On(t)}
 	cfg := rdma.Config{KernelPort: true, NoControl: true}
@@ -47,6 +48,7 @@ func newStage(t *testing.T, carrier string, c tgtd.Config) *stage {
 	} else {
 		p = netns.Pair(t, pair.Config{})
 	}
+	s.pair = p
 	s.target = tgtd.Start(t, p, theirs, c)
 	netns.In(t, p, ours, func() (err error) {
 		s.adapter, err = rdma.Open(cfg)

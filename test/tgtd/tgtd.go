@@ -27,6 +27,7 @@ const LUN = 1
 // Config describes a target.
 type Config struct {
 	Size int64 // octets of the disk; 0 means 64 MiB
+	Null bool  // the disk forgets what is written, and reads as zeros; it has 1 TB
 
 	// Keys are text keys of the target, such as HeaderDigest, with their values.
 	Keys map[string]string
@@ -89,14 +90,23 @@ func (g *Target) Run() {
 		return g.adm("--mode", "sys", "--op", "show") == nil
 	})
 	g.must("--mode", "target", "--op", "new", "--tid", "1", "--targetname", Name)
-	g.must("--mode", "logicalunit", "--op", "new", "--tid", "1", "--lun", strconv.Itoa(LUN), "--backing-store", g.Disk())
-	g.must("--mode", "logicalunit", "--op", "update", "--tid", "1", "--lun", strconv.Itoa(LUN), "--params", "thin_provisioning=1")
+	g.makeDisk()
 	for name, value := range g.config.Keys {
 		g.must("--mode", "target", "--op", "update", "--tid", "1", "--name", name, "--value", value)
 	}
 	g.account(g.config.User, g.config.Secret)
 	g.account(g.config.PeerUser, g.config.PeerSecret, "--outgoing")
 	g.must("--mode", "target", "--op", "bind", "--tid", "1", "--initiator-address", "ALL")
+}
+
+func (g *Target) makeDisk() {
+	lun := []string{"--mode", "logicalunit", "--tid", "1", "--lun", strconv.Itoa(LUN), "--op"}
+	if g.config.Null {
+		g.must(append(lun, "new", "--backing-store", "/dev/null", "--bstype", "null")...)
+		return
+	}
+	g.must(append(lun, "new", "--backing-store", g.Disk())...)
+	g.must(append(lun, "update", "--params", "thin_provisioning=1")...)
 }
 
 // account makes a user of CHAP.
