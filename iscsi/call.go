@@ -105,15 +105,23 @@ func (c *calls) post(command flow.Command) (*call, error) {
 	return x, nil
 }
 
-// callSpin is how long a goroutine looks for the answer of its command before it sleeps, if
-// the program's goroutines run the connections.
-const callSpin = 20 * time.Microsecond
+// inlineSpin is how long a goroutine looks for a completion before it sleeps, if the
+// program's goroutines run the connections and the adapter's Config has no Spin.
+const inlineSpin = 20 * time.Microsecond
+
+// spin returns how long a goroutine looks for a completion before it sleeps.
+func (s *Session) spin() time.Duration {
+	if spin := s.device.Config().Spin; spin != 0 {
+		return spin
+	}
+	return inlineSpin
+}
 
 // wait returns the answer to a command. If ctx ends before, wait cancels the command: the
 // buffers are free when wait returns.
 func (c *calls) wait(ctx context.Context, x *call) (flow.Completion, error) {
 	if r := c.s.conn.Runner(); r != nil {
-		for end := clock.Now().Add(callSpin); len(x.done) == 0 && !r.Awake(); {
+		for end := clock.Now().Add(c.s.spin()); len(x.done) == 0 && !r.Awake(); {
 			now := clock.Now()
 			if now >= end {
 				break

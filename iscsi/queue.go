@@ -214,7 +214,7 @@ func (q *Queue) spin() bool {
 	if r == nil {
 		return false
 	}
-	for end := clock.Now().Add(callSpin); !r.Awake(); {
+	for end := clock.Now().Add(q.disk.s.spin()); !r.Awake(); {
 		now := clock.Now()
 		if now >= end {
 			return false

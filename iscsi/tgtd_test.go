@@ -2,6 +2,7 @@ package iscsi_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/iscsi"
@@ -286,6 +288,55 @@ func TestTargetDies(t *testing.T) {
 			}
 			if _, err := d.ReadAt(b, 0); !errors.Is(err, iscsi.ErrSessionLost) {
 				t.Errorf("a read afterwards: %v", err)
+			}
+		})
+	}
+}
+
+// TestCancel cancels reads and writes at any time. The buffer is the caller's when Do
+// returns, and the session goes on.
+func TestCancel(t *testing.T) {
+	for _, carrier := range carriers {
+		t.Run(carrier, func(t *testing.T) {
+			s := newStage(t, carrier, tgtd.Config{})
+			d := s.dial("", iscsi.Config{})
+			const n = 256 << 10
+			buf := make([]byte, n)
+			read := []byte{0x28, 0, 0, 0, 0, 0, 0, 2, 0, 0}
+			write := []byte{0x2a, 0, 0, 0, 0, 0, 0, 2, 0, 0}
+			canceled := 0
+			for i := range 200 {
+				ctx, cancel := context.WithTimeout(s.Ctx(), time.Duration(i*10)*time.Microsecond)
+				c := iscsi.Command{LUN: tgtd.LUN, CDB: read, In: buf}
+				if i%4 == 3 {
+					c = iscsi.Command{LUN: tgtd.LUN, CDB: write, Out: buf}
+				}
+				_, err := d.Session().Do(ctx, c)
+				if cancel(); errors.Is(err, context.DeadlineExceeded) {
+					canceled++
+				} else {
+					s.Must(err)
+				}
+				for k := range buf {
+					buf[k] = byte(i)
+				}
+				time.Sleep(time.Duration(i%5) * 100 * time.Microsecond)
+				for k := range buf {
+					if buf[k] != byte(i) {
+						t.Fatalf("round %d: octet %d changed after Do returned", i, k)
+					}
+				}
+			}
+			if canceled == 0 {
+				t.Error("nothing was canceled")
+			}
+			want, got := random(n, 1), make([]byte, n)
+			_, err := d.WriteAt(want, 1<<20)
+			s.Must(err)
+			_, err = d.ReadAt(got, 1<<20)
+			s.Must(err)
+			if !bytes.Equal(got, want) {
+				t.Error("wrong octets after the cancels")
 			}
 		})
 	}

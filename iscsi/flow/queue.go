@@ -66,7 +66,7 @@ func (q *Queue) Post(commands ...Command) (n int, err error) {
 		}
 		slot := q.free.front()
 		t := q.flow.tasks[slot].Load()
-		if err = t.set(&commands[n], q.flow.params.MaxSendLength); err != nil {
+		if err = t.set(&commands[n], q.flow.params.MaxSendLength, q.flow.most); err != nil {
 			return n, err
 		}
 		q.free.pop()
@@ -88,7 +88,7 @@ func (q *Queue) Cancel(id uint64) (found bool) {
 	for _, slot := range q.slots {
 		t := q.flow.tasks[slot].Load()
 		if t.busy.Load() && t.id == id && t.cancel.Load() == nil {
-			rest := make([]byte, t.leaving(q.flow.most))
+			rest := make([]byte, t.leaves)
 			t.cancel.Store(&rest)
 			found = true
 		}

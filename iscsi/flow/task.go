@@ -92,6 +92,7 @@ type task struct {
 	pieces [][]byte // list, as far as it is used
 	length uint32   // octets of the pieces
 	rights tpt.Rights
+	leaves int // octets of the longest data segment that can leave from the buffers; only Post and Cancel use it
 
 	// These fields are of the step.
 	tag      tpt.STag
@@ -133,9 +134,9 @@ func (t *task) removeOldest() {
 	t.count--
 }
 
-// set makes t the command c for a connection whose target takes data segments of most
-// octets.
-func (t *task) set(c *Command, most int) error {
+// set makes t the command c for a connection whose target takes data segments of limit
+// octets, and where a Data-Out has at most most octets.
+func (t *task) set(c *Command, limit, most int) error {
 	in, out := length(c.In), length(c.Out)
 	switch {
 	case len(c.In) > MaxPieces || len(c.Out) > MaxPieces:
@@ -144,7 +145,7 @@ func (t *task) set(c *Command, most int) error {
 		return ErrDirections
 	case in > 1<<32-1 || out > 1<<32-1:
 		return ErrLength
-	case c.Request != nil && out > uint64(most):
+	case c.Request != nil && out > uint64(limit):
 		return ErrSegment
 	case c.Request != nil:
 		return t.setRequest(c, in)
@@ -164,6 +165,7 @@ func (t *task) set(c *Command, most int) error {
 		flags, t.rights = flags|pdu.Read, tpt.RemoteWrite
 	case out != 0:
 		flags, t.rights, list = flags|pdu.Write, tpt.RemoteRead, c.Out
+		t.leaves = min(most, int(out))
 	}
 	t.header.SetFlags(flags)
 	t.header.SetAttribute(c.Attribute)
@@ -185,7 +187,7 @@ func (t *task) setRequest(c *Command, in uint64) error {
 	t.clear(c.ID)
 	t.header = *c.Request
 	t.header.SetDataLength(int(length(c.Out)))
-	t.length, t.rights = uint32(in), tpt.RemoteWrite
+	t.length, t.rights, t.leaves = uint32(in), tpt.RemoteWrite, t.header.DataLength()
 	n := copy(t.list[:], c.In)
 	copy(t.list[n:], c.Out)
 	t.pieces = t.list[:n]
@@ -197,7 +199,7 @@ func (t *task) outgoing() [][]byte { return t.list[len(t.pieces):] }
 
 // clear makes t an empty task.
 func (t *task) clear(id uint64) {
-	t.id, t.extra, t.rights = id, 0, 0
+	t.id, t.extra, t.rights, t.leaves = id, 0, 0, 0
 	t.received, t.dataSN, t.rest, t.first, t.count = 0, 0, burst{}, 0, 0
 	t.failed, t.ending, t.sent = OK, false, false
 	t.why, t.placed, t.answer = OK, 0, 0
@@ -222,18 +224,6 @@ func length(list [][]byte) (n uint64) {
 		n += uint64(len(b))
 	}
 	return n
-}
-
-// leaving returns the longest part of a PDU that can leave from the task's buffers, if the
-// target takes data segments of most octets.
-func (t *task) leaving(most int) int {
-	switch {
-	case !t.isCommand():
-		return t.header.DataLength()
-	case t.rights == tpt.RemoteRead:
-		return min(most, int(t.length))
-	}
-	return 0
 }
 
 // isCommand reports whether the task is a SCSI command.
