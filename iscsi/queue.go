@@ -183,7 +183,8 @@ func (q *Queue) completion(c *flow.Completion) Completion {
 }
 
 // Wait sleeps until there is a completion to poll. With inline progress it first does the
-// work of the connection for a short time. It returns the cause of the end of ctx.
+// work of the connection for a short time. It returns the cause of the end of ctx, or
+// ErrSessionLost if the session has ended and all its completions have been polled.
 func (q *Queue) Wait(ctx context.Context) error {
 	for {
 		if q.q.Ready() || q.spin() {
@@ -201,6 +202,11 @@ func (q *Queue) Wait(ctx context.Context) error {
 		}
 		select {
 		case <-q.wake:
+		case <-q.disk.s.done: // every IO has its completion
+			if q.q.Ready() {
+				return nil
+			}
+			return q.disk.s.lost()
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
