@@ -44,6 +44,7 @@ var order = []string{
 	"iscsi/unit",
 	"iscsi/backend",
 	"iscsi/flow",
+	"iscsi/session",
 	"offload/report",
 	"offload/control",
 	"offload/adapter",
@@ -159,7 +160,7 @@ func TestUnsafeOnlyWhereNamed(t *testing.T) {
 // machines are the packages that do no I/O: they are given the time and their
 // luck, and run on their caller's goroutine.
 var machines = []string{
-	"offload/wire", "offload/signal", "offload/work", "offload/tcp", "offload/mpa", "offload/ddp", "offload/rdmap", "iscsi/scsi", "iscsi/pdu", "iscsi/login", "iscsi/unit", "iscsi/flow", "tpt",
+	"offload/wire", "offload/signal", "offload/work", "offload/tcp", "offload/mpa", "offload/ddp", "offload/rdmap", "iscsi/scsi", "iscsi/pdu", "iscsi/login", "iscsi/unit", "iscsi/flow", "iscsi/session", "tpt",
 }
 
 // Packages that machines do not import, and why.
