@@ -28,6 +28,7 @@ const LUN = 1
 type Config struct {
 	Size int64 // octets of the disk; 0 means 64 MiB
 	Null bool  // the disk forgets what is written, and reads as zeros; it has 1 TB
+	RAM  bool  // the disk's file is in a tmpfs
 
 	// Keys are text keys of the target, such as HeaderDigest, with their values.
 	Keys map[string]string
@@ -42,7 +43,8 @@ type Config struct {
 type Target struct {
 	t       testing.TB
 	portal  netip.AddrPort
-	dir     string
+	dir     string // of the control socket
+	disk    string
 	host    netns.Host
 	side    pair.Side
 	config  Config
@@ -61,6 +63,10 @@ func Start(t testing.TB, p *pair.Pair, side pair.Side, c Config) *Target {
 		c.Size = 64 << 20
 	}
 	g := &Target{t: t, portal: netip.AddrPortFrom(p.Ends[side].V4.Addr(), 3260), dir: t.TempDir(), host: p, side: side, config: c}
+	g.disk = filepath.Join(g.dir, "disk")
+	if c.RAM {
+		g.disk = filepath.Join(memory(t), "disk")
+	}
 	rig.Must(t, os.WriteFile(g.Disk(), nil, 0o600))
 	rig.Must(t, os.Truncate(g.Disk(), c.Size))
 	t.Cleanup(g.Kill)
@@ -69,7 +75,19 @@ func Start(t testing.TB, p *pair.Pair, side pair.Side, c Config) *Target {
 }
 
 // Disk is the file with the octets of the disk.
-func (g *Target) Disk() string { return filepath.Join(g.dir, "disk") }
+func (g *Target) Disk() string { return g.disk }
+
+// Portal returns the address and port of the target.
+func (g *Target) Portal() netip.AddrPort { return g.portal }
+
+// memory makes a directory in a tmpfs, which the end of the test removes.
+func memory(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "stag-tgtd-*")
+	rig.Must(t, err)
+	t.Cleanup(func() { rig.Check(t, os.RemoveAll(dir)) })
+	return dir
+}
 
 // URL returns the URL of the disk, with arguments: "" or "?name=value".
 func (g *Target) URL(arguments string) string {
