@@ -3,6 +3,7 @@ package adapter
 import (
 	"net/netip"
 
+	"github.com/stag-rdma/stag/bpf"
 	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/report"
 	"github.com/stag-rdma/stag/offload/tap"
@@ -10,7 +11,8 @@ import (
 )
 
 // stream returns the Stream of the connection of a packet's flow. stream returns the
-// zero Stream if no layer knows a connection for the flow.
+// zero Stream if no layer knows a connection for the flow, unless the flow is one of
+// iSCSI.
 func (c *capture) stream(f flowOf, r tap.Record) report.Stream {
 	if s, known := c.known[f.id]; known || f.id == 0 {
 		return s
@@ -27,12 +29,25 @@ func (c *capture) stream(f flowOf, r tap.Record) report.Stream {
 	if !known {
 		s, known = c.adapter.tapped.departed(f)
 	}
+	if c.isISCSI(f.id) {
+		s.Device, s.Flow, s.Kind, known = f.port.name, uint32(f.id), report.ISCSI, true
+	}
 	if !known {
 		return s
 	}
 	c.known[f.id] = s
 	c.streams = append(c.streams, s)
 	return s
+}
+
+// isISCSI reports whether a port has a flow of kind iSCSI with this number.
+func (c *capture) isISCSI(id engine.FlowID) bool {
+	for _, p := range c.adapter.ports {
+		if kind, ok := p.nic.Kind(id); ok {
+			return kind == bpf.KindISCSI
+		}
+	}
+	return false
 }
 
 // stream returns the Stream that captures get for the connection, whose flow is f.

@@ -3,6 +3,7 @@ package nic
 import (
 	"fmt"
 
+	"github.com/stag-rdma/stag/bpf"
 	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/tap"
 )
@@ -53,3 +54,13 @@ func (t *Tap) End() {
 
 // HasFlow reports whether the interface has a flow with the number id now.
 func (n *NIC) HasFlow(id engine.FlowID) bool { return n.flow(id) != nil }
+
+// Kind returns the kind of a flow. ok is false if the interface does not have the flow
+// now.
+func (n *NIC) Kind(id engine.FlowID) (kind bpf.Kind, ok bool) {
+	f := n.flow(id)
+	if f == nil {
+		return 0, false
+	}
+	return f.kind, true
+}

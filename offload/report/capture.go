@@ -43,12 +43,10 @@ const ISCSI = "iscsi"
 type Stream struct {
 	Device   string
 	Flow, QP uint32 // numbers of the flow and of its QP, as in Packet
-	Kind     string // ISCSI, or "" for RDMA
+	Kind     string // ISCSI, or "" for RDMA; a stream of iSCSI has only this field and those above
 
 	Initiator                bool // this end sent the Request
 	Revision                 int  // revision of MPA
 	CRC                      bool // FPDUs have a CRC
 	SendMarkers, RecvMarkers bool // the octets that this end sends, or receives, contain Markers
-
-	HeaderDigest, DataDigest bool // the PDUs of iSCSI have these digests
 }

@@ -64,9 +64,8 @@ type reader struct {
 // Read Request, and some more.
 const HeadLen = 256
 
-// read parses p, as far as it was captured. s describes the connection of p; its zero
-// value is an unknown connection.
-func (r *reader) read(p report.Packet, s report.Stream) Line {
+// read parses p, as far as it was captured. iscsi: the connection of p is one of iSCSI.
+func (r *reader) read(p report.Packet, iscsi bool) Line {
 	l := Line{
 		Time: p.At, Device: p.Device, Queue: p.Queue, Direction: "in",
 		Flow: report.FlowID(p.Flow), QP: p.QP, Length: p.Length, Kind: Other,
@@ -86,7 +85,7 @@ func (r *reader) read(p report.Packet, s report.Stream) Line {
 		r.readTooBig(&l)
 		return l
 	}
-	r.readTCP(&l, len(p.Data), s)
+	r.readTCP(&l, len(p.Data), iscsi)
 	return l
 }
 
@@ -97,7 +96,7 @@ func (r *reader) readTooBig(l *Line) {
 }
 
 // readTCP parses a segment of which the first octets were captured.
-func (r *reader) readTCP(l *Line, captured int, s report.Stream) {
+func (r *reader) readTCP(l *Line, captured int, iscsi bool) {
 	p, h := &r.pkt, &r.pkt.TCP
 	l.Source, l.Destination = end(p.Src, h.SrcPort), end(p.Dst, h.DstPort)
 	l.TCP = &TCP{Flags: flags(h.Flags), Seq: uint32(h.Seq), Window: h.Window, Length: p.End - p.Payload}
@@ -119,8 +118,8 @@ func (r *reader) readTCP(l *Line, captured int, s report.Stream) {
 	there := min(captured, p.End)
 	switch {
 	case there <= p.Payload:
-	case s.Kind == report.ISCSI:
-		if all, kind := parsePDUs(r.frame[p.Payload:there], s); len(all) != 0 {
+	case iscsi:
+		if all, kind := parsePDUs(r.frame[p.Payload:there]); len(all) != 0 {
 			l.Kind, l.ISCSI = kind, all
 		}
 	default:

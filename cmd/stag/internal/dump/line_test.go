@@ -105,7 +105,7 @@ func TestOperations(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var r reader
-			l := r.read(captured(frame(t, wire.HeaderFields{}, seg, c.payload)), report.Stream{})
+			l := r.read(captured(frame(t, wire.HeaderFields{}, seg, c.payload)), false)
 			if got, want := text(l, false), before+c.text; got != want || l.Kind != c.kind {
 				t.Errorf("%s:\n%s, want %s\n%s", l.Kind, got, c.kind, want)
 			}
@@ -132,7 +132,7 @@ func TestSegments(t *testing.T) {
 		var r reader
 		p := captured(frame(t, c.f, c.h, make([]byte, c.n)))
 		p.Out, p.QP, p.Flow = false, 0, 0
-		l := r.read(p, report.Stream{})
+		l := r.read(p, false)
 		l.PID = 42
 		if got := text(l, true); got != "17:04:05.123456 pid 42 eth1 In  queue 3 "+want || l.Kind != c.kind {
 			t.Errorf("%s: %s\nwant %s: %s", l.Kind, got, c.kind, want)
@@ -143,20 +143,20 @@ func TestSegments(t *testing.T) {
 // TestStrange: read handles packets that are not TCP segments.
 func TestStrange(t *testing.T) {
 	var r reader
-	l := r.read(captured(make([]byte, 60)), report.Stream{})
+	l := r.read(captured(make([]byte, 60)), false)
 	if l.Kind != Other || !strings.HasSuffix(text(l, false), "), length 60") || l.Problem == "" {
 		t.Errorf("%s: %s", l.Kind, text(l, false))
 	}
-	if l = r.read(captured(nil), report.Stream{}); l.Kind != Other {
+	if l = r.read(captured(nil), false); l.Kind != Other {
 		t.Errorf("%s: %s", l.Kind, text(l, false))
 	}
 	quote := frame(t, wire.HeaderFields{}, seg, make([]byte, 1000))
-	l = r.read(captured(packets.TooBig{IP: packets.IP{Src: "198.51.100.1:0", Dst: "192.0.2.1:0"}, MTU: 1280, Quote: quote}.Bytes()), report.Stream{})
+	l = r.read(captured(packets.TooBig{IP: packets.IP{Src: "198.51.100.1:0", Dst: "192.0.2.1:0"}, MTU: 1280, Quote: quote}.Bytes()), false)
 	want := "IP 198.51.100.1 > 192.0.2.1: ICMP packet too big, mtu 1280: seq 1000 of 192.0.2.1:7174 > 192.0.2.2:40000"
 	if got := text(l, false); l.Kind != ICMP || !strings.HasSuffix(got, want) {
 		t.Errorf("%s: %s, want %s", l.Kind, got, want)
 	}
-	l = r.read(captured(packets.UDP{}.Bytes()), report.Stream{})
+	l = r.read(captured(packets.UDP{}.Bytes()), false)
 	if l.Kind != Other || !strings.Contains(text(l, false), "not taken apart (") {
 		t.Errorf("%s: %s", l.Kind, text(l, false))
 	}
@@ -166,11 +166,11 @@ func TestStrange(t *testing.T) {
 func TestCutShort(t *testing.T) {
 	whole := frame(t, wire.HeaderFields{}, seg, untagged(wire.UntaggedFields{Last: true, Opcode: wire.OpReadRequest, Queue: 1, MSN: 5}, make([]byte, 28)))
 	var r reader
-	full := r.read(captured(whole), report.Stream{})
+	full := r.read(captured(whole), false)
 	for n := range len(whole) {
 		p := captured(whole)
 		p.Data = whole[:n]
-		l := r.read(p, report.Stream{})
+		l := r.read(p, false)
 		switch {
 		case n < 54:
 			if l.RDMA != nil {
@@ -226,9 +226,9 @@ func FuzzRead(f *testing.F) {
 		p := captured(b)
 		p.Length += more & 0xffff
 		var r reader
-		l := r.read(p, report.Stream{})
+		l := r.read(p, false)
 		if more&1 != 0 {
-			l = r.read(p, report.Stream{Kind: report.ISCSI, HeaderDigest: more&2 != 0})
+			l = r.read(p, true)
 		}
 		if s := text(l, true); strings.ContainsAny(s, "\n\r\x1b") {
 			t.Errorf("%q", s)

@@ -5,7 +5,6 @@ import (
 
 	"github.com/stag-rdma/stag/iscsi/pdu"
 	"github.com/stag-rdma/stag/iscsi/scsi"
-	"github.com/stag-rdma/stag/offload/report"
 )
 
 // PDU is an iSCSI PDU that begins in a segment.
@@ -68,9 +67,9 @@ var pduRows = map[pdu.Opcode]struct {
 }
 
 // parsePDUs parses the PDUs that begin in the captured octets b of a payload. It returns
-// nothing if the payload does not begin like a PDU.
-func parsePDUs(b []byte, s report.Stream) (all []PDU, kind Kind) {
-	digests := pdu.Digests{Header: s.HeaderDigest, Data: s.DataDigest}
+// nothing if the payload does not begin like a PDU. A capture does not contain the login,
+// so that parsePDUs finds out by itself whether the PDUs have digests.
+func parsePDUs(b []byte) (all []PDU, kind Kind) {
 	for len(b) >= pdu.HeaderLen {
 		h := (*pdu.Header)(b)
 		if !h.Plausible() {
@@ -79,12 +78,37 @@ func parsePDUs(b []byte, s report.Stream) (all []PDU, kind Kind) {
 		if all == nil {
 			kind = pduRows[h.Opcode()].kind
 		}
-		from, next := min(digests.HeaderLen(h), len(b)), min(digests.Len(h), len(b))
-		all = append(all, parsePDU(h, b[from:min(from+h.DataLength(), len(b))]))
-		b = b[next:]
+		data := dataOf(h, b)
+		all = append(all, parsePDU(h, data[:min(h.DataLength(), len(data))]))
+		b = behind(h, data)
 	}
 	return all, kind
 }
+
+// dataOf returns the octets from the data segment on. A header digest is there if the
+// digest of the header follows the header.
+func dataOf(h *pdu.Header, b []byte) []byte {
+	end := min(pdu.HeaderLen+h.AHSLength(), len(b))
+	rest := b[end:]
+	if len(rest) >= pdu.DigestLen && pdu.ReadDigest(rest) == pdu.HeaderDigest(h, b[pdu.HeaderLen:end]) {
+		return rest[pdu.DigestLen:]
+	}
+	return rest
+}
+
+// behind returns the octets behind a data segment. A data digest is there if a header
+// follows it, and no header follows the pad.
+func behind(h *pdu.Header, data []byte) []byte {
+	n := h.DataLength()
+	rest := data[min(pdu.Padded(n), len(data)):]
+	if n == 0 || begins(rest) || len(rest) < pdu.DigestLen {
+		return rest
+	}
+	return rest[pdu.DigestLen:]
+}
+
+// begins reports whether b begins like a PDU.
+func begins(b []byte) bool { return len(b) >= pdu.HeaderLen && (*pdu.Header)(b).Plausible() }
 
 // parsePDU reads the fields that all PDUs have, and then the PDU's own.
 func parsePDU(h *pdu.Header, data []byte) PDU {

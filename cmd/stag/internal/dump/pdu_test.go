@@ -62,7 +62,7 @@ func TestPDUs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var r reader
-			l := r.read(captured(frame(t, wire.HeaderFields{}, seg, c.payload)), report.Stream{Kind: report.ISCSI})
+			l := r.read(captured(frame(t, wire.HeaderFields{}, seg, c.payload)), true)
 			want := fmt.Sprintf(", length %d", len(c.payload))
 			if c.text != "" {
 				want += ": " + c.text
@@ -71,7 +71,7 @@ func TestPDUs(t *testing.T) {
 				t.Errorf("%s:\n%s, want %s\n%s", l.Kind, got, c.kind, want)
 			}
 			// the connection of another protocol has no PDUs
-			if l := r.read(captured(frame(t, wire.HeaderFields{}, seg, c.payload)), report.Stream{}); l.ISCSI != nil {
+			if l := r.read(captured(frame(t, wire.HeaderFields{}, seg, c.payload)), false); l.ISCSI != nil {
 				t.Errorf("a PDU in a connection of RDMA: %s", text(l, false))
 			}
 		})
@@ -85,14 +85,6 @@ func octets(t testing.TB, text string) (b []byte) {
 	_, err := fmt.Sscanf(text, "%x", &b)
 	rig.Must(t, err)
 	return b
-}
-
-// agreed returns the description of a captured connection, from the target's answers.
-func agreed(server []byte) report.Stream {
-	return report.Stream{
-		Kind:         report.ISCSI,
-		HeaderDigest: bytes.Contains(server, []byte("HeaderDigest=CRC32C\x00")), DataDigest: bytes.Contains(server, []byte("DataDigest=CRC32C\x00")),
-	}
 }
 
 // TestPDUsOfCaptures compares the PDUs that are found in each segment of each captured
@@ -109,9 +101,11 @@ func TestPDUsOfCaptures(t *testing.T) {
 		conns, err := captures.Read(name)
 		rig.Must(t, err)
 		for _, c := range conns {
-			s := agreed(c.Server.Bytes())
+			// the target's answers say which digests there are
+			answers := c.Server.Bytes()
+			use := pdu.Digests{Header: bytes.Contains(answers, []byte("HeaderDigest=CRC32C\x00")), Data: bytes.Contains(answers, []byte("DataDigest=CRC32C\x00"))}
 			for _, d := range []captures.Stream{c.Client, c.Server} {
-				found += compare(t, name, d, s)
+				found += compare(t, name, d, use)
 			}
 		}
 	}
@@ -127,12 +121,12 @@ type start struct {
 }
 
 // compare checks one direction of a connection and returns the number of PDUs.
-func compare(t *testing.T, name string, d captures.Stream, s report.Stream) (found int) {
+func compare(t *testing.T, name string, d captures.Stream, agreed pdu.Digests) (found int) {
 	starts := map[int]start{} // by offset
 	whole := d.Bytes()
 	for at := 0; at+pdu.HeaderLen <= len(whole); {
 		h := (*pdu.Header)(whole[at:])
-		use := pdu.Digests{Header: s.HeaderDigest, Data: s.DataDigest}
+		use := agreed
 		if h.Opcode() == pdu.OpLogin || h.Opcode() == pdu.OpLoginResponse {
 			use = pdu.Digests{}
 		}
@@ -141,12 +135,8 @@ func compare(t *testing.T, name string, d captures.Stream, s report.Stream) (fou
 	}
 	at := 0
 	for _, segment := range d.Segments {
-		use := s
-		if p, ok := starts[at]; ok && p.header.Opcode()&0x1f == pdu.OpLogin {
-			use = report.Stream{Kind: report.ISCSI}
-		}
-		got, _ := parsePDUs(segment, use)
-		want := begins(starts, at, len(segment))
+		got, _ := parsePDUs(segment)
+		want := startsIn(starts, at, len(segment))
 		if !slices.EqualFunc(got, want, func(a PDU, b start) bool {
 			return a.Name == b.header.Opcode().String() && a.ITT == tag(b.header.InitiatorTaskTag())
 		}) {
@@ -157,9 +147,9 @@ func compare(t *testing.T, name string, d captures.Stream, s report.Stream) (fou
 	return found
 }
 
-// begins returns the PDUs whose headers lie in a segment, one behind the other, if the
+// startsIn returns the PDUs whose headers lie in a segment, one behind the other, if the
 // first begins with the segment.
-func begins(starts map[int]start, at, n int) (want []start) {
+func startsIn(starts map[int]start, at, n int) (want []start) {
 	for end := at + n; at+pdu.HeaderLen <= end; {
 		p, ok := starts[at]
 		if !ok || !p.header.Plausible() {
@@ -228,8 +218,7 @@ func tshark(t *testing.T, file string) map[int]string {
 	return all
 }
 
-// lines reads the packets of a file as an engine would hand them over. The digests are
-// not known.
+// lines reads the packets of a file as an engine would hand them over.
 func lines(t *testing.T, file string) (all []Line) {
 	t.Helper()
 	in, err := os.Open(file)
@@ -246,16 +235,16 @@ func lines(t *testing.T, file string) (all []Line) {
 		rig.Must(t, err)
 		p := captured(data)
 		p.Data = p.Data[:min(len(p.Data), HeadLen)]
-		all = append(all, r.read(p, report.Stream{Kind: report.ISCSI}))
+		all = append(all, r.read(p, true))
 	}
 }
 
 // TestLearn: a flow is one of iSCSI from its stream on, and it gets no MPA handshake. A
 // later flow with the same id is another one.
 func TestLearn(t *testing.T) {
-	s := &source{streams: map[uint32]report.Stream{}, iscsi: map[uint32]report.Stream{}}
-	s.learn(report.Stream{Flow: 5, Kind: report.ISCSI, HeaderDigest: true}, true)
-	if len(s.streams) != 0 || !s.iscsi[5].HeaderDigest {
+	s := &source{streams: map[uint32]report.Stream{}, iscsi: map[uint32]bool{}}
+	s.learn(report.Stream{Flow: 5, Kind: report.ISCSI}, true)
+	if len(s.streams) != 0 || !s.iscsi[5] {
 		t.Errorf("handshakes for %v, iSCSI %v", s.streams, s.iscsi)
 	}
 	s.learn(report.Stream{Flow: 5, Revision: 2}, true)

@@ -25,13 +25,13 @@ type source struct {
 
 	// Only the goroutine of loop uses these fields.
 	streams map[uint32]report.Stream // streams of RDMA of which the file has no packet yet, by flow id
-	iscsi   map[uint32]report.Stream // streams of iSCSI, by flow id
+	iscsi   map[uint32]bool          // ids of the flows of iSCSI
 	seen    uint64                   // number of packets that arrived
 	lost    uint64                   // number of packets that were lost before they arrived
 	told    uint64                   // number of lost packets that comments in the file have reported
 }
 
-// maxISCSI is how many streams of iSCSI a source remembers. An engine that wants to do
+// maxISCSI is how many flows of iSCSI a source remembers. An engine that wants to do
 // harm cannot fill the memory.
 const maxISCSI = 1 << 16
 
@@ -43,7 +43,7 @@ func (s *source) learn(st report.Stream, handshake bool) {
 		if len(s.iscsi) == maxISCSI {
 			clear(s.iscsi)
 		}
-		s.iscsi[st.Flow] = st
+		s.iscsi[st.Flow] = true
 	case handshake:
 		delete(s.iscsi, st.Flow)
 		s.streams[st.Flow] = st
@@ -123,7 +123,7 @@ func find(ctx context.Context, o Options) (sources []*source, err error) {
 func begin(ctx context.Context, e control.Endpoint, r report.Engine, o Options, why *refusals) (sources []*source, err error) {
 	for _, d := range r.Devices {
 		name := engines.Clean(d.Name)
-		s := &source{Endpoint: e, device: name, program: engines.Clean(r.Program), filterText: o.filterText(), streams: map[uint32]report.Stream{}, iscsi: map[uint32]report.Stream{}}
+		s := &source{Endpoint: e, device: name, program: engines.Clean(r.Program), filterText: o.filterText(), streams: map[uint32]report.Stream{}, iscsi: map[uint32]bool{}}
 		switch {
 		case d.Name == report.KernelDevice:
 			why.kernel = append(why.kernel, e.PID)
