@@ -28,4 +28,18 @@
 // place, and digests the octets in the same pass. A data digest is known only behind the
 // last octet, so the octets are in place before: until the command ends, the content of its
 // buffer is undefined. If the digest is wrong, the command fails.
+//
+// The target's role:
+//
+//	target.go          Target, its life, what other goroutines may call
+//	job.go, pool.go    a request of the initiator, and memory for data
+//	target_rx.go       requests: order, window, refusal
+//	target_command.go  commands: begin, memory, run, answer
+//	target_data.go     R2Ts, and Data-Out that is placed by Target Transfer Tag
+//	target_tx.go       Data-In and responses
+//	target_control.go  pings, text, logout
+//	target_abort.go    task management
+//
+// A Target answers reads and writes of a backend that lends its memory within the step.
+// All else that may block goes to other goroutines and comes back (TakeWork, Done).
 package flow
