@@ -17,4 +17,14 @@
 //	watch.go             what a target sends on its own; pings
 //	disk.go, diskio.go   a logical unit as a disk
 //	queue.go             many commands: post, poll, wait
+//
+// The package is a target too: Serve makes backends (iscsi/backend) available as disks.
+//
+//	serve.go             Server: targets on a portal
+//	serve_config.go      targets, logical units, access rules
+//	serve_login.go       a connection, from accept to the take-over
+//	serve_registry.go    which sessions there are, and who may do what
+//	serve_session.go     a session of an initiator
+//	serve_discovery.go   discovery sessions
+//	serve_work.go        goroutines for backends that block
 package iscsi

@@ -3,4 +3,6 @@
 //
 //	ram.go    memory outside of the Go heap, which the target lends to the wire
 //	file.go   a file or block device, with O_DIRECT for aligned requests
+//	nbd.go, nbd_link.go
+//	          an export of an NBD server
 package backend

@@ -200,6 +200,7 @@ func (u *Unit) thin() bool {
 func (u *Unit) characteristicsPage() []byte {
 	b := make([]byte, 60)
 	binary.BigEndian.PutUint16(b, u.conf.RotationRate)
+	b[3] = 0x40 // WABEREQ: reads succeed after a block erase
 	b[4] = 0x02 // FUAB: SYNCHRONIZE CACHE makes earlier FUA writes stable
 	return b
 }
