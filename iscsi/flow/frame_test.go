@@ -215,3 +215,15 @@ func (q quiet) arrived(*pdu.Header, []byte) (Reason, bool) {
 }
 
 func (q quiet) complete(_ *pdu.Header, why Reason) (Reason, bool) { return why, false }
+
+// TestEndAtTheEndOfAView: the reason that ends the connection is not lost when the bad PDU
+// ends where a view ends.
+func TestEndAtTheEndOfAView(t *testing.T) {
+	in := pdu.Header(octets(t, goldenAnswer)[:48])
+	l := listen(both)
+	l.end = ControlDigest
+	one := encode(both, in, nil, nil)
+	if end := l.r.run(newWire(one, one)); end != ControlDigest || len(l.got) != 1 {
+		t.Errorf("%v after %d PDUs, want %v after one", end, len(l.got), ControlDigest)
+	}
+}

@@ -57,6 +57,7 @@ type listener struct {
 	buf    [][]byte
 	got    []string // opcode, reason, and data of each PDU
 	refuse Reason   // result of arrived
+	end    Reason   // result of complete
 	waits  int      // how often each call asks to wait
 	waited int
 	r      *receiver
@@ -86,7 +87,7 @@ func (l *listener) complete(h *pdu.Header, why Reason) (Reason, bool) {
 		return OK, true
 	}
 	l.got = append(l.got, h.Opcode().String()+": "+why.String())
-	return OK, false
+	return l.end, false
 }
 
 func listen(d pdu.Digests, buf ...[]byte) *listener {

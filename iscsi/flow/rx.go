@@ -98,7 +98,7 @@ func (r *receiver) run(s stream.Stream) Reason {
 			var used int
 			used, end = r.feed(v)
 			total += used
-			if used < len(v) {
+			if used < len(v) || end != OK {
 				break
 			}
 		}
