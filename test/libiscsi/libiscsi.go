@@ -22,7 +22,8 @@ import (
 // patience limits the run of one program. The conformance suite takes 10 s to 3 minutes.
 const patience = 5 * time.Minute
 
-// Host is the namespace in which the programs run.
+// Host is the namespace in which the programs run: that of a side of Net, or the test's
+// own if Net is nil.
 type Host struct {
 	testing.TB
 	Net  netns.Host
@@ -39,7 +40,11 @@ func (h Host) run(program string, arg ...string) (output string, exit error) {
 	cmd := exec.CommandContext(ctx, program, arg...)
 	var out rig.Output
 	cmd.Stdout, cmd.Stderr = &out, &out
-	netns.In(h, h.Net, h.Side, cmd.Start)
+	if h.Net == nil {
+		rig.Must(h, cmd.Start())
+	} else {
+		netns.In(h, h.Net, h.Side, cmd.Start)
+	}
 	exit = cmd.Wait()
 	if ctx.Err() != nil {
 		h.Fatalf("%s %q does not end: %s", program, arg, out.String())
@@ -105,14 +110,14 @@ func (h Host) Perf(url string, depth, blocks int, runs time.Duration) (iops int)
 }
 
 // Conformance runs iscsi-test-cu on a unit. The tests write to the unit. name selects
-// tests, as in "ALL", "ALL.Read10" or "ALL.Read10.BeyondEol". Several URLs are paths to
-// the same unit.
-func (h Host) Conformance(name string, urls ...string) Report {
+// tests, as in "ALL", "ALL.Read10" or "ALL.Read10.BeyondEol". arg are further arguments.
+// The last ones are URLs, which are paths to the same unit.
+func (h Host) Conformance(name string, arg ...string) Report {
 	h.Helper()
-	out, _ := h.run("iscsi-test-cu", append([]string{"-d", "-v", "-t", name}, urls...)...) // it fails if a test fails
+	out, _ := h.run("iscsi-test-cu", append([]string{"-d", "-v", "-t", name}, arg...)...) // it fails if a test fails
 	r, err := Parse(out)
 	if err != nil {
-		h.Fatalf("iscsi-test-cu %v: %v\n%s", urls, err, tail(out))
+		h.Fatalf("iscsi-test-cu %v: %v\n%s", arg, err, tail(out))
 	}
 	return r
 }
@@ -137,6 +142,7 @@ type Result struct {
 	Name    string // suite and test, as in "Read10.BeyondEol"
 	Outcome Outcome
 	Why     string // the first reason for skipping or failing
+	Log     string // all that the suite prints of the test
 }
 
 // Report is the outcome of a run of the suite.

@@ -19,16 +19,19 @@ func TestParse(t *testing.T) {
 		t.Errorf("%d passed, %d skipped, %d failed", passed, skipped, failed)
 	}
 	for _, want := range []libiscsi.Result{
-		{"CompareAndWrite.Simple", libiscsi.Skipped, "COMPAREANDWRITE is not implemented."},
-		{"GetLBAStatus.Simple", libiscsi.Passed, ""},
-		{"GetLBAStatus.BeyondEol", libiscsi.Failed, "GET_LBA_STATUS successful but should have failed with ILLEGAL_REQUEST(0x05)/LBA_OUT_OF_RANGE(0x2100)"},
-		{"MultipathIO.CompareAndWriteAsync", libiscsi.Skipped, "Multipath unavailable. Skipping test"},
+		{Name: "CompareAndWrite.Simple", Outcome: libiscsi.Skipped, Why: "COMPAREANDWRITE is not implemented."},
+		{Name: "GetLBAStatus.Simple", Outcome: libiscsi.Passed},
+		{Name: "GetLBAStatus.BeyondEol", Outcome: libiscsi.Failed, Why: "GET_LBA_STATUS successful but should have failed with ILLEGAL_REQUEST(0x05)/LBA_OUT_OF_RANGE(0x2100)"},
+		{Name: "MultipathIO.CompareAndWriteAsync", Outcome: libiscsi.Skipped, Why: "Multipath unavailable. Skipping test"},
 	} {
 		found := false
 		for _, got := range r {
 			if got.Name == want.Name {
 				found = true
-				if got != want {
+				if !strings.Contains(got.Log, got.Why) {
+					t.Errorf("%s: log %q", got.Name, got.Log)
+				}
+				if got.Log = ""; got != want {
 					t.Errorf("%+v, want %+v", got, want)
 				}
 			}
@@ -57,5 +60,32 @@ func TestParseBroken(t *testing.T) {
 	}
 	if _, err := libiscsi.Parse(""); err == nil {
 		t.Error("nothing is a success")
+	}
+}
+
+// TestParseLines has the places at which the word of the outcome stands.
+func TestParseLines(t *testing.T) {
+	r, err := libiscsi.Parse(`
+Suite: A
+  Test: One ...passed
+  Test: Two ...    [SKIPPED] x is not implemented.
+passed
+  Test: Three ...    [FAILED] wrong
+FAILED
+    1. a.c:1  - CU_ASSERT
+  Test: Four ...    passed    [FAILED] of the set-up of the next test
+Suite: B
+  Test: Five ...FAILED
+Run Summary:    Type  Total    Ran Passed Failed Inactive
+              suites      2      2    n/a      0        0
+               tests      5      5      3      2        0
+`)
+	rig.Must(t, err)
+	var got []string
+	for _, x := range r {
+		got = append(got, x.Name+" "+string(x.Outcome))
+	}
+	if want := "A.One passed,A.Two skipped,A.Three failed,A.Four passed,B.Five failed"; strings.Join(got, ",") != want {
+		t.Errorf("%q, want %s", got, want)
 	}
 }

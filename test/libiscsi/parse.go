@@ -13,7 +13,7 @@ var (
 	testLine  = regexp.MustCompile(`^\s*Test: (\S+) \.\.\.(.*)$`)
 	totalLine = regexp.MustCompile(`^\s*tests\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s+\d+`)
 	reason    = regexp.MustCompile(`\[(?:SKIPPED|FAILED)\]\s*(.*)`)
-	endOfTest = regexp.MustCompile(`^(?:.*\s)?(passed|FAILED)\s*$|^(passed|FAILED)\s`)
+	endOfTest = regexp.MustCompile(`^(?:.*\s)?(passed|FAILED)\s*$|^\s*(passed|FAILED)\s`)
 )
 
 // Parse reads what iscsi-test-cu prints. The error says if the program did not come to
@@ -42,6 +42,7 @@ func Parse(out string) (r Report, err error) {
 
 // read takes one line of a test.
 func (t *Result) read(line string) {
+	t.Log += line + "\n"
 	if m := reason.FindStringSubmatch(line); m != nil && (t.Why == "" || strings.Contains(line, "[FAILED]")) {
 		t.Why = strings.TrimSpace(m[1])
 	}
