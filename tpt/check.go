@@ -68,8 +68,11 @@ func (m *Memo) Check(t *Table, a Access) (mem []byte, f Fault) {
 	if m.stag == a.STag && a.Right != 0 && m.proven&a.Right == a.Right && m.pd == a.PD && (m.qp == 0 || m.qp == a.QP) {
 		// No entry reaches beyond 2^64, so that off is too large if a.TO is below m.from.
 		off, n := a.TO-m.from, uint64(a.Len)
-		if n != 0 && off < m.run && n <= m.run-off && m.entry.unchanged(m.state) {
+		if n != 0 && off < m.run && n <= m.length-(a.TO-m.start) && m.entry.unchanged(m.state) {
 			m.left = 0
+			if n > m.run-off { // the rest is in the next pages
+				n = m.later(t, n, m.run-off)
+			}
 			return octetsFrom(m.octets, off, n), OK
 		}
 	}
@@ -77,6 +80,12 @@ func (m *Memo) Check(t *Table, a Access) (mem []byte, f Fault) {
 		m.prove(t)
 	}
 	return mem, f
+}
+
+// later leaves the octets of an access behind the first ones to Next. It returns first.
+func (m *Memo) later(t *Table, n, first uint64) uint64 {
+	m.table, m.pos, m.left = t, (m.number+1)<<(m.translation>>translationPage&63), n-first
+	return first
 }
 
 // decide does every check of an access.
