@@ -46,6 +46,7 @@ func run(b *testing.B, s *stage, q *iscsi.Queue, op iscsi.Op, size, depth int) {
 	got := make([]iscsi.Completion, depth)
 	free := make([]iscsi.IO, 0, depth)
 	free = append(free, ios...)
+	ctx := s.Ctx()
 	b.SetBytes(int64(size))
 	b.ReportAllocs()
 	b.ResetTimer()
@@ -55,7 +56,7 @@ func run(b *testing.B, s *stage, q *iscsi.Queue, op iscsi.Op, size, depth int) {
 		free = free[:copy(free, free[n:])]
 		k := q.Poll(got)
 		if k == 0 {
-			s.Must(q.Wait(s.Ctx()))
+			s.Must(q.Wait(ctx))
 		}
 		for _, c := range got[:k] {
 			s.Must(c.Err)
