@@ -68,6 +68,10 @@ func (d *ramDisk) complete(h *pdu.Header, why Reason) (Reason, bool) {
 	tag := h.InitiatorTaskTag()
 	switch h.Opcode() {
 	case pdu.OpCommand:
+		if h.EDTL() == 0 {
+			d.send(pdu.OpResponse, tag, nil, nil)
+			return OK, false
+		}
 		j := &ramJob{at: d.place512(h), length: int(h.EDTL())}
 		if h.Has(pdu.Read) {
 			d.read(tag, j)
@@ -184,21 +188,55 @@ func TestNetworks(t *testing.T) {
 		n = min(n, 25)
 	}
 	for seed := range uint64(n) {
-		network(t, seed)
+		network(t, seed, plainTarget)
 	}
 }
 
-func network(t *testing.T, seed uint64) {
+// TestBothEnds is TestNetworks with a Target and a disk at the other end.
+func TestBothEnds(t *testing.T) {
+	n := *networks
+	if testing.Short() {
+		n = min(n, 25)
+	}
+	for seed := range uint64(n) {
+		network(t, seed, wholeTarget)
+	}
+}
+
+// peer is the target at the other end of a network.
+type peer struct {
+	ulp    stream.ULP
+	broken func() bool // it has ended the connection
+	work   func() bool // it does the work that may block, and says whether there was any
+}
+
+// plainTarget is a peer that is as plain as possible.
+func plainTarget(t *testing.T, e *end, luck *rand.Rand) peer {
+	d := &ramDisk{e: e, disk: make([]byte, 1<<20), jobs: map[pdu.Tag]*ramJob{}, luck: luck}
+	d.r = receiver{role: d, digests: e.p.Digests, limit: e.p.MaxSendLength}
+	d.x.digests = e.p.Digests
+	e.p.MaxCmdSN = e.p.CmdSN + 1000 // its PDUs open the window
+	return peer{d, func() bool { return d.broken }, func() bool { return false }}
+}
+
+// wholeTarget is a Target with a disk.
+func wholeTarget(t *testing.T, e *end, luck *rand.Rand) peer {
+	p := e.p
+	p.MaxSendLength, p.MaxRecvLength = e.p.MaxRecvLength, e.p.MaxSendLength
+	s := serve(t, p, luck.IntN(2) == 0)
+	return peer{s.tgt, func() bool { return s.tgt.broken != OK }, s.work}
+}
+
+func network(t *testing.T, seed uint64, target func(*testing.T, *end, *rand.Rand) peer) {
 	luck := rand.New(rand.NewPCG(seed, 9))
 	link, forges := weather(seed)
 	p := usual()
 	p.MaxSendLength = 512 + luck.IntN(8192)
 	p.InitialR2T, p.ImmediateData = luck.IntN(2) == 0, luck.IntN(2) == 0
-	p.MaxCmdSN = p.CmdSN + 1000
+	p.MaxCmdSN = p.CmdSN + serverWindow - 1
+	p.FirstBurstLength, p.MaxBurstLength = uint32(512+luck.IntN(16384)), uint32(16896+luck.IntN(16384))
 	e := begin(t, p, 4)
-	d := &ramDisk{e: e, disk: make([]byte, 1<<20), jobs: map[pdu.Tag]*ramJob{}, luck: luck}
-	d.r = receiver{role: d, digests: p.Digests, limit: p.MaxSendLength}
-	d.x.digests = p.Digests
+	d := target(t, e, luck)
 	w, err := world.New(world.Config{Link: link, Edit: func(side int, c *engine.Config) {
 		if side == 0 {
 			c.Table = e.table
@@ -207,7 +245,7 @@ func network(t *testing.T, seed uint64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := w.Connect(world.Flow{}, e.f, d)
+	c, err := w.Connect(world.Flow{}, e.f, d.ulp)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,16 +259,21 @@ func network(t *testing.T, seed uint64) {
 		for posted < commands && e.q.Room() > 0 && !busy[posted%4] {
 			q := posted % 4
 			id := uint64(posted)
-			command := Command{ID: id, CDB: bytes.Clone(read10)}
+			command := Command{ID: id, LUN: 1 << 48, CDB: bytes.Clone(read10)}
 			binary.BigEndian.PutUint32(command.CDB[2:], uint32(q)*512)
 			if want[q] == nil || luck.IntN(2) == 0 {
-				want[q] = pattern(1+luck.IntN(40000), byte(posted))
+				want[q] = pattern(512*(1+luck.IntN(78)), byte(posted))
 				command.CDB[0] = write10[0]
 				command.Out = [][]byte{want[q][:len(want[q])/3], want[q][len(want[q])/3:]}
 			} else {
 				g := guardedBuf(len(want[q]))
 				bufs[id] = g
 				command.In = [][]byte{g.buf[:len(g.buf)/2], g.buf[len(g.buf)/2:]}
+			}
+			binary.BigEndian.PutUint16(command.CDB[7:], uint16(len(want[q])/512))
+			if posted == 0 { // the unit tells of its power-on
+				command = Command{LUN: 1 << 48, CDB: make([]byte, 6)}
+				want[q] = nil
 			}
 			if n, err := e.q.Post(command); n != 1 {
 				if err == ErrEnded {
@@ -247,8 +290,14 @@ func network(t *testing.T, seed uint64) {
 		}
 		w.Engines[0].Ring(c.ID[0])
 		k := 0
-		if err := w.Run(time.Minute, func() bool { k = e.q.Poll(got[:]); return k != 0 || e.f.over.Load() }); err != nil {
-			if !d.broken || e.f.wantAbort.Load() {
+		if err := w.Run(time.Minute, func() bool {
+			if d.work() {
+				w.Engines[1].Ring(c.ID[1])
+			}
+			k = e.q.Poll(got[:])
+			return k != 0 || e.f.over.Load()
+		}); err != nil {
+			if !d.broken() || e.f.wantAbort.Load() {
 				t.Fatalf("network %d: %v after %d of %d", seed, err, done, commands)
 			}
 			e.f.Abort() // the target's reset was lost: a session finds that by a ping
@@ -264,13 +313,14 @@ func network(t *testing.T, seed uint64) {
 			busy[q], done = false, done+1
 			g, read := bufs[x.ID]
 			switch {
-			case x.Why != OK && !forges:
+			case x.ID == 0:
+			case (x.Why != OK || x.Status() != 0) && !forges:
 				t.Fatalf("network %d: command %d: %v (connection: %v)", seed, x.ID, x.Why, e.f.broken)
 			case read && !g.whole():
 				t.Fatalf("network %d: command %d touches what is outside of its buffer", seed, x.ID)
-			case x.Why == OK && read && !bytes.Equal(g.buf, want[q]):
+			case x.Why == OK && x.Status() == 0 && read && !bytes.Equal(g.buf, want[q]):
 				t.Fatalf("network %d: command %d has wrong octets", seed, x.ID)
-			case x.Why != OK && !read:
+			case (x.Why != OK || x.Status() != 0) && !read:
 				want[q] = nil // the disk may have any part of the write
 			}
 		}
