@@ -109,6 +109,9 @@ func (c *ServerConfig) fill() error {
 			errs = append(errs, fmt.Errorf("%s is %d: choose %d to %d", n.name, n.value, n.least, n.most))
 		}
 	}
+	if w := &c.Wishes; w.ErrorRecoveryLevel != 0 || w.MaxConnections > 1 || w.AnyPDUOrder || w.RDMA {
+		errs = append(errs, errors.New("a target has error recovery level 0, one connection in a session, data in order, and no RDMA: leave these fields of Wishes at zero"))
+	}
 	if len(c.Targets) == 0 {
 		errs = append(errs, errors.New("no target: set Targets"))
 	}

@@ -225,10 +225,10 @@ func TestServeEnds(t *testing.T) {
 // TestServeConfig: Serve says everything that is wrong.
 func TestServeConfig(t *testing.T) {
 	_, err := iscsi.Serve(context.Background(), iscsi.ServerConfig{
-		Depth: 5000, Workers: -1,
+		Depth: 5000, Workers: -1, Wishes: login.Wishes{ErrorRecoveryLevel: 1},
 		Targets: []iscsi.TargetConfig{{Name: "disk", LUNs: map[uint16]iscsi.LUN{300: {}}, Users: map[string]string{"alice": "short"}}},
 	})
-	for _, want := range []string{"Depth is 5000", "Workers is -1", `target name "disk"`, "LUN 300", "less than 12 octets"} {
+	for _, want := range []string{"Depth is 5000", "Workers is -1", "error recovery level 0", `target name "disk"`, "LUN 300", "less than 12 octets"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in %v", want, err)
 		}

@@ -132,12 +132,13 @@ func (l *lun) shared(j *flow.Job) {
 
 // text answers a Text Request.
 func (e *session) text(j *flow.Job) {
-	p := e.params // the connection keeps the lengths of the login
+	p := e.params
+	p.MaxSendLength = 0 // Answer sets it if the initiator has a new limit
 	answer, ok := login.Answer(j.Text, &p, func(name string) []login.Record { return e.records(name) })
 	if !ok {
 		answer = nil
 	}
-	j.Text = answer
+	j.Text, j.MaxSend = answer, p.MaxSendLength
 }
 
 // records returns the target of the session, if name is its name.

@@ -32,6 +32,7 @@ type Job struct {
 	Wait bool // Begin has let Data-In through, but there was no memory for it
 
 	Text     []byte       // of JobText: the request, then the answer
+	MaxSend  int          // of JobText: the initiator's new MaxRecvDataSegmentLength; 0: no new one
 	Function pdu.Function // of JobReset
 	LUN      uint64       // of JobReset: the unit, for LogicalUnitReset
 	Response uint8        // of JobReset: the result

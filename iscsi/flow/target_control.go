@@ -55,6 +55,9 @@ func (t *Target) textDone(h *pdu.Header, why Reason) Reason {
 
 // answered goes on with a control request that was with another goroutine.
 func (t *Target) answered(j *Job) {
+	if j.Op == JobText && j.MaxSend != 0 {
+		t.params.MaxSendLength, t.most = j.MaxSend, min(j.MaxSend, largestDataIn)
+	}
 	if j.Op == JobText && len(j.Text) > t.params.MaxSendLength {
 		j.op, j.reject = pdu.OpReject, pdu.RejectNotSupported
 	}

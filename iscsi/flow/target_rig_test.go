@@ -125,7 +125,7 @@ func (s *server) work() bool {
 		case JobRun:
 			u.Unit().Run(&j.Task)
 		case JobText:
-			j.Text = []byte("X-test=" + string(j.Text))
+			j.Text, j.MaxSend = []byte("X-test="+string(j.Text)), 1000
 		case JobReset:
 			s.resets++
 			s.unit.Reset()

@@ -296,6 +296,9 @@ func TestTargetControl(t *testing.T) {
 		if string(p.data) != "X-test=a=b\x00" {
 			t.Errorf("Text Response %q", p.data)
 		}
+		if got := s.hears(s.command(7, cdb10(0x28, 0, 4), pdu.Final|pdu.Read, 2048, nil)); len(got) != 3 || len(got[0].data) != 1000 {
+			t.Errorf("sent %v with a limit of 1000 octets", opcodes(got))
+		}
 		p = s.one(s.hears(s.pdu(pdu.OpSNACK, 6, nil, nil)), pdu.OpReject)
 		if p.h.RejectReason() != pdu.RejectSNACK {
 			t.Errorf("reason %#x", p.h.RejectReason())
