@@ -9,7 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
+	"syscall"
 	"testing"
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
@@ -49,6 +51,7 @@ type Target struct {
 	side    pair.Side
 	config  Config
 	process *exec.Cmd
+	ended   chan struct{} // closed when the process has ended
 	output  rig.Output
 }
 
@@ -103,7 +106,7 @@ func (g *Target) Run() {
 	g.t.Helper()
 	g.process = g.command("tgtd", "-f", "-C", control, "--iscsi", "portal="+g.portal.String())
 	g.process.Stdout, g.process.Stderr = &g.output, &g.output
-	netns.In(g.t, g.host, g.side, g.process.Start)
+	g.start()
 	rig.Eventually(g.t, "tgtd answers", func() bool {
 		return g.adm("--mode", "sys", "--op", "show") == nil
 	})
@@ -136,13 +139,36 @@ func (g *Target) account(user, secret string, how ...string) {
 	g.must(append([]string{"--mode", "account", "--op", "bind", "--tid", "1", "--user", user}, how...)...)
 }
 
+// start starts the process, which the kernel kills if the test program dies. For that
+// the thread that starts the process must live as long as the process.
+func (g *Target) start() {
+	g.t.Helper()
+	process := g.process
+	process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started := make(chan error)
+	g.ended = make(chan struct{})
+	go func(ended chan struct{}) {
+		defer close(ended)
+		runtime.LockOSThread()
+		err := g.host.Do(g.side, process.Start)
+		started <- err
+		if err == nil {
+			process.Wait() // its error says only that it was killed
+		}
+	}(g.ended)
+	if err := <-started; err != nil {
+		g.process = nil
+		g.t.Fatal(err)
+	}
+}
+
 // Kill ends the process at once. tgtd ignores SIGTERM while it has targets.
 func (g *Target) Kill() {
 	if g.process == nil {
 		return
 	}
 	g.process.Process.Kill()
-	g.process.Wait() // its error says only that it was killed
+	<-g.ended
 	g.process = nil
 	if g.t.Failed() {
 		g.t.Logf("tgtd says: %s", g.output.String())
