@@ -193,23 +193,29 @@ func (f *Initiator) Fault(_ clock.Instant, err error) {
 	f.board.Raise(&f.News)
 }
 
-// flush ends the commands that were posted too late for a step.
+// flush ends the commands that were posted too late for a step. Of several callers one does
+// it for all: it looks again after it has let flushing go, because another caller may have
+// posted and found flushing held.
 func (f *Initiator) flush() {
-	for f.flushing.CompareAndSwap(false, true) {
-		found := false
+	for f.late() && f.flushing.CompareAndSwap(false, true) {
 		for q := f.queues.Load(); q != nil; q = q.next {
 			for slot, ok := q.posted.pop(); ok; slot, ok = q.posted.pop() {
-				t := f.tasks[slot].Load()
-				t.why = Lost
+				f.tasks[slot].Load().why = Lost
 				q.cq.Push(&q.places, work.Completion{ID: uint64(slot)}, true)
-				found = true
 			}
 		}
 		f.flushing.Store(false)
-		if !found {
-			return
+	}
+}
+
+// late reports whether there are commands that no step has seen.
+func (f *Initiator) late() bool {
+	for q := f.queues.Load(); q != nil; q = q.next {
+		if q.posted.len() != 0 {
+			return true
 		}
 	}
+	return false
 }
 
 // Over reports whether the connection has ended, and no step runs any more. why is the

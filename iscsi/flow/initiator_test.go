@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stag-rdma/stag/iscsi/pdu"
+	"github.com/stag-rdma/stag/offload/signal"
 	"github.com/stag-rdma/stag/offload/stream"
 )
 
@@ -464,5 +466,57 @@ func TestReasonsHaveNames(t *testing.T) {
 	}
 	if fmt.Sprint(Reason(200)) != "iscsi: reason 200" {
 		t.Error(Reason(200))
+	}
+}
+
+// TestPostAgainstFault: a command that is posted while the connection ends completes, or is
+// refused.
+func TestPostAgainstFault(t *testing.T) {
+	rounds := 3000
+	if testing.Short() {
+		rounds = 300
+	}
+	const others = 200 // queues that the end looks at after the poster's
+	table := newTable(t)
+	for i := range rounds {
+		pd, err := table.NewPD()
+		if err != nil {
+			t.Fatal(err)
+		}
+		tags, err := table.ReserveTags(pd, 8+others)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := NewInitiator(Config{Params: usual(), Tags: tags, Board: new(signal.Board)})
+		f.News.Fire = func() {}
+		for k := range others {
+			f.NewQueue(8+k, 1)
+		}
+		q := f.NewQueue(0, 8)
+		q.News().Fire = func() {}
+		posted := make(chan int)
+		go func() {
+			n := 0
+			for n < 8 {
+				if k, err := q.Post(Command{CDB: read10}); err != nil {
+					break
+				} else {
+					n += k
+				}
+			}
+			posted <- n
+		}()
+		if i%2 == 0 {
+			runtime.Gosched()
+		}
+		f.Fault(1, nil)
+		var got [9]Completion
+		if want, n := <-posted, q.Poll(got[:]); n != want {
+			t.Fatalf("round %d: %d of %d commands completed", i, n, want)
+		}
+		tags.Release()
+		if err := table.FreePD(pd); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

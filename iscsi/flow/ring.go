@@ -65,7 +65,7 @@ const EventData = 256
 
 // events is the number of events that wait for the consumer at most. While they do, the
 // connection receives nothing.
-const events = 16
+const events = 8
 
 // inbox carries events from the step to the consumer.
 type inbox struct {
