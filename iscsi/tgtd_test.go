@@ -151,9 +151,7 @@ func TestQueue(t *testing.T) {
 					}
 					posted++
 				}
-				if err := q.Wait(s.Ctx()); !errors.Is(err, iscsi.ErrSessionLost) {
-					s.Must(err)
-				}
+				s.Must(q.Wait(s.Ctx()))
 				for _, c := range got[:q.Poll(got[:])] {
 					if done++; c.Err != nil || c.Length != size {
 						t.Fatalf("%+v", c)
@@ -277,7 +275,9 @@ func TestTargetDies(t *testing.T) {
 					killed = true
 					s.target.Kill()
 				}
-				s.Must(q.Wait(s.Ctx()))
+				if err := q.Wait(s.Ctx()); !errors.Is(err, iscsi.ErrSessionLost) {
+					s.Must(err)
+				}
 				for _, c := range got[:q.Poll(got[:])] {
 					if done++; c.Err != nil && !errors.Is(c.Err, iscsi.ErrSessionLost) {
 						t.Errorf("an IO: %v", c.Err)
