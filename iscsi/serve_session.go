@@ -33,6 +33,8 @@ type session struct {
 	pd      tpt.PD
 	tags    *tpt.Tags
 	nexuses map[*lun]*unit.Nexus
+
+	detached bool // the units have forgotten the session
 }
 
 func newSession(g *greeting, key sessionKey, t *target, handle uint16, p login.Params, user string) *session {
@@ -130,17 +132,28 @@ func (e *session) cleanup() {
 			e.server.cfg.Log.Info("session ended", "initiator", e.key.initiator, "from", e.remote, "logout", orderly, "cause", cause, "reason", why)
 			e.machine.Release()
 		}
-		for l, n := range e.nexuses {
-			l.state.Lock()
-			l.unit.Detach(n, !orderly && e.conn != nil)
-			l.state.Unlock()
-		}
+		e.detach(!orderly && e.conn != nil)
 		e.free()
 		e.server.mu.Lock()
 		delete(e.server.sessions, e.key)
 		e.server.mu.Unlock()
 		close(e.ended)
 	})
+}
+
+// detach makes the units forget the session, unless they have done so. lost says that the
+// initiator has not logged out. Jobs and cleanup, which follows them, call detach one after
+// the other.
+func (e *session) detach(lost bool) {
+	if e.detached {
+		return
+	}
+	e.detached = true
+	for l, n := range e.nexuses {
+		l.state.Lock()
+		l.unit.Detach(n, lost)
+		l.state.Unlock()
+	}
 }
 
 // free gives the entries of the table back. Until then the adapter does not close.

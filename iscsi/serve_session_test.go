@@ -68,11 +68,18 @@ func (b *bare) read() (h pdu.Header, data []byte) {
 // testUnitReady sends TEST UNIT READY and returns the status and the sense data.
 func (b *bare) testUnitReady() (status uint8, sense []byte) {
 	b.t.Helper()
+	return b.command()
+}
+
+// command sends a command without data, and returns the status and the sense data.
+func (b *bare) command(cdb ...byte) (status uint8, sense []byte) {
+	b.t.Helper()
 	var h pdu.Header
 	h.Reset(pdu.OpCommand)
 	h.SetFlags(pdu.Final)
 	h.SetLUN(1 << 48)
 	h.SetInitiatorTaskTag(7)
+	copy(h[32:], cdb)
 	h.SetCmdSN(b.params.CmdSN)
 	b.params.CmdSN++
 	b.write(h[:])
@@ -113,6 +120,42 @@ func TestServeReinstatement(t *testing.T) {
 	}
 	if n := s.Sessions(); n != 2 {
 		t.Errorf("%d sessions", n)
+	}
+}
+
+// logOut closes the session and waits for the response, not for the end of the connection.
+func (b *bare) logOut() {
+	b.t.Helper()
+	var h pdu.Header
+	h.Reset(pdu.OpLogout)
+	h.SetFlags(pdu.Final)
+	h.SetInitiatorTaskTag(8)
+	h.SetCmdSN(b.params.CmdSN)
+	b.write(h[:])
+	if answer, _ := b.read(); answer.Opcode() != pdu.OpLogoutResponse {
+		b.t.Fatalf("%v", answer.Opcode())
+	}
+}
+
+// TestServeLogout: what a session leaves at a unit is gone for the session that logs in
+// after the Logout Response.
+func TestServeLogout(t *testing.T) {
+	s := serveOn(t, ram(t, 1<<20), func(c *iscsi.ServerConfig) {
+		l := c.Targets[0].LUNs[1]
+		l.Removable = true
+		c.Targets[0].LUNs[1] = l
+	})
+	for i := range byte(100) {
+		b := logIn(t, s, pdu.ISID{0x80, i})
+		if status, sense := b.command(0x1b, 0, 0, 0, 2); status != 0 { // START STOP UNIT: unload
+			t.Fatalf("unload after logout %d: status %#x, sense % x", i, status, sense)
+		}
+		for _, cdb := range [][]byte{{0x1b, 0, 0, 0, 3}, {0x1e, 0, 0, 0, 1}} { // load; PREVENT ALLOW MEDIUM REMOVAL
+			if status, sense := b.command(cdb...); status != 0 {
+				t.Fatalf("command %#x: status %#x, sense % x", cdb[0], status, sense)
+			}
+		}
+		b.logOut()
 	}
 }
 

@@ -87,6 +87,8 @@ func (e *session) do(j *flow.Job) {
 		e.text(j)
 	case flow.JobReset:
 		e.reset(j)
+	case flow.JobLogout:
+		e.detach(false)
 	}
 	e.machine.Done(j)
 	<-e.ready

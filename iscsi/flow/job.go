@@ -17,10 +17,11 @@ type JobOp uint8
 
 // Operations of jobs.
 const (
-	JobBegin JobOp = iota // Unit.Begin of Task; then, if no Data-Out is missing, Unit.Run
-	JobRun                // Unit.Run of Task
-	JobText               // answer the text in Text; the answer goes there too
-	JobReset              // reset the units of LUNs that Function names
+	JobBegin  JobOp = iota // Unit.Begin of Task; then, if no Data-Out is missing, Unit.Run
+	JobRun                 // Unit.Run of Task
+	JobText                // answer the text in Text; the answer goes there too
+	JobReset               // reset the units of LUNs that Function names
+	JobLogout              // forget the nexus of every LUN: the initiator logs out, and no command is left
 )
 
 // Job is a request of the initiator. It belongs to the step, except between

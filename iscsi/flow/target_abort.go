@@ -106,11 +106,14 @@ func (t *Target) less(by *Job) {
 		return
 	}
 	by.place = nowhere
-	if by.Function != 0 {
+	switch {
+	case by.Function != 0:
 		t.post(by, JobReset)
-		return
+	case by.op == pdu.OpLogoutResponse && by.Response == pdu.LogoutClosed:
+		t.post(by, JobLogout) // the next session must not find what this one left at a unit
+	default:
+		t.answer(by)
 	}
-	t.answer(by)
 }
 
 // purge is a request of another goroutine to abort commands.

@@ -213,7 +213,7 @@ func (t *Target) finished(j *Job) {
 		j.fail(j.late.Key, j.late.Code)
 	}
 	switch {
-	case j.Op == JobText || j.Op == JobReset:
+	case j.Op == JobText || j.Op == JobReset || j.Op == JobLogout:
 		t.answered(j)
 	case j.aborted:
 		t.advance(j)
