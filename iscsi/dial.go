@@ -20,6 +20,20 @@ import (
 // Dial logs in to the target of a URL, and returns its logical unit. The caller must close
 // the Disk, which ends the session.
 func Dial(ctx context.Context, url string, c Config) (*Disk, error) {
+	s, err := DialSession(ctx, url, c)
+	if err != nil {
+		return nil, err
+	}
+	d, err := s.open(ctx, s.url.LUN)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("iscsi: open LUN %d of %s: %w", s.url.LUN, s.url.Target, err), s.Close())
+	}
+	return d, nil
+}
+
+// DialSession logs in to the target of a URL, and opens no logical unit. It is for programs
+// that execute commands of their own by Session.Do. The caller must close the Session.
+func DialSession(ctx context.Context, url string, c Config) (*Session, error) {
 	u, err := ParseURL(url)
 	if err != nil {
 		return nil, err
@@ -31,11 +45,7 @@ func Dial(ctx context.Context, url string, c Config) (*Disk, error) {
 	if err != nil {
 		return nil, fmt.Errorf("iscsi: dial %s, %s: %w", u.Portal, u.Target, err)
 	}
-	d, err := s.open(ctx, u.LUN)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("iscsi: open LUN %d of %s: %w", u.LUN, u.Target, err), s.Close())
-	}
-	return d, nil
+	return s, nil
 }
 
 // Target is what Discover finds.

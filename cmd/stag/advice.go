@@ -11,35 +11,48 @@ import (
 	"github.com/stag-rdma/stag/rdma"
 )
 
-const gone = "the other end has ended or refused the connection: look at its output"
+const (
+	gone       = "the other end has ended or refused the connection: look at its output"
+	checkRoute = "check the address and the route: ip route get"
+	noAnswer   = "no host answers: check the address and the firewalls"
+)
+
+// remedy is what a user can do about an error.
+type remedy struct {
+	is error
+	do string
+}
 
 // advice maps each network error to a remedy. The remedies are for commands that take
 // the host of the other end as an argument and the port by -p.
-var advice = []struct {
-	is error
-	do string
-}{
+var advice = []remedy{
 	{loader.ErrNoRoute, ""}, // no remedy: the text of this error already says what to look at
 	{rdma.ErrNoPort, "on the command line use --kernel-port, at both ends"},
 	{syscall.EADDRINUSE, "choose another -p, or end what listens there"},
 	{syscall.EACCES, "choose a -p of 1024 or more, or run as root"},
 	{syscall.EADDRNOTAVAIL, "choose an address of this host to listen at"},
 	{syscall.ECONNREFUSED, "start the server there first, with the same -p"},
-	{syscall.EHOSTUNREACH, "check the address and the route: ip route get"},
-	{syscall.ENETUNREACH, "check the address and the route: ip route get"},
-	{syscall.ETIMEDOUT, "no host answers: check the address and the firewalls"},
+	{syscall.EHOSTUNREACH, checkRoute},
+	{syscall.ENETUNREACH, checkRoute},
+	{syscall.ETIMEDOUT, noAnswer},
 	{syscall.ECONNRESET, gone},
 	{stream.ErrReset, gone},
 }
 
 // advised adds the advice to err if err is a network error.
 func advised(err error) error {
+	return advise(err, advice, "give a host name or an address, and the port by -p")
+}
+
+// advise adds a remedy of list to err if err is a network error. naming is the remedy for
+// the name of a host that is not known.
+func advise(err error, list []remedy, naming string) error {
 	var name *net.DNSError
 	if errors.As(err, &name) {
-		return fmt.Errorf("%w: give a host name or an address, and the port by -p", err)
+		return fmt.Errorf("%w: %s", err, naming)
 	}
 	var call *net.OpError
-	for _, a := range advice {
+	for _, a := range list {
 		if a.is == syscall.EACCES && !errors.As(err, &call) {
 			continue // this EACCES is not a network error: for example, loading a program failed
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/doctor"
 	"github.com/stag-rdma/stag/cmd/stag/internal/dump"
+	"github.com/stag-rdma/stag/cmd/stag/internal/storage"
 )
 
 // shells are the shells for which there is a completion script.
@@ -47,14 +48,16 @@ interfaces. Bash needs the package bash-completion.`,
 // values has the completion function for the values of a flag, by the name of the flag. A
 // flag has the same values in every command.
 var values = map[string]cobra.CompletionFunc{
-	"dev":       completeInterface,
-	"ib-dev":    completeInterface,
-	"instance":  completeInstance,
-	"interface": completeInterface,
-	"port-if":   completeInterface,
-	"kind":      cobra.FixedCompletions(strings.Split(dump.KindNames(), ","), cobra.ShellCompDirectiveNoFileComp),
-	"pid":       completeEngine,
-	"chunk":     cobra.FixedCompletions([]string{"2048", "4096"}, cobra.ShellCompDirectiveNoFileComp),
+	"dev":        completeInterface,
+	"ib-dev":     completeInterface,
+	"instance":   completeInstance,
+	"interface":  completeInterface,
+	"port-if":    completeInterface,
+	"kind":       cobra.FixedCompletions(strings.Split(dump.KindNames(), ","), cobra.ShellCompDirectiveNoFileComp),
+	"pid":        completeEngine,
+	"vpd":        cobra.FixedCompletions(storage.PageNames(), cobra.ShellCompDirectiveNoFileComp),
+	"block-size": cobra.FixedCompletions([]string{"512", "4096"}, cobra.ShellCompDirectiveNoFileComp),
+	"chunk":      cobra.FixedCompletions([]string{"2048", "4096"}, cobra.ShellCompDirectiveNoFileComp),
 }
 
 // completeValues registers values for the flags of cmd and of all commands below it.

@@ -128,6 +128,10 @@ func TestManualPages(t *testing.T) {
 		"stag-load.8": {"stag-unload(8)", "\n.SH FILES\n", "/sys/fs/bpf/stag", "--tune[=MODE]"},
 		"stag-show.8": {"\n.SH ENVIRONMENT\n", "XDG_RUNTIME_DIR", "-w, --watch SECONDS"},
 		"stag-perf.8": {"\n.SH COMMANDS\n", "stag-perf-write_bw(8)"},
+
+		"stag-iscsi.8":        {"stag-iscsi-target(8)", "LIBISCSI_CHAP_PASSWORD", "iscsi-perf(1)"},
+		"stag-iscsi-target.8": {"--lun N=MEDIUM", "--chap-file FILE", "/run/stag"},
+		"stag-iscsi-dd.8":     {"--bs SIZE"},
 	} {
 		page, err := os.ReadFile(filepath.Join(dir, name))
 		rig.Must(t, err)
@@ -236,6 +240,12 @@ func TestCompletion(t *testing.T) {
 		"perf send_bw -d ":  links,
 		"perf send_":        {"send_bw", "send_lat"},
 		"perf send_bw --cq": {"--cq-mod"},
+
+		"iscsi ":                     {"discover", "ls", "inq", "readcap", "dd", "perf", "target"},
+		"iscsi perf --max":           {"--max-requests"},
+		"iscsi target --interface ":  links,
+		"iscsi inq --vpd ":           {"id", "limits", "serial"},
+		"iscsi target --block-size ": {"512", "4096"},
 	} {
 		r := run(t, command(t, append([]string{"__completeNoDesc"}, strings.Split(args, " ")...)...))
 		r.ends(t, 0)
@@ -247,7 +257,7 @@ func TestCompletion(t *testing.T) {
 		}
 	}
 	// Completion offers neither a second interface nor files.
-	for _, args := range []string{"doctor eth0 ", "perf write_bw ", "ping ", "version "} {
+	for _, args := range []string{"doctor eth0 ", "perf write_bw ", "ping ", "version ", "iscsi ls ", "iscsi target "} {
 		r := run(t, command(t, append([]string{"__completeNoDesc"}, strings.Split(args, " ")...)...))
 		if !strings.HasPrefix(r.stdout, ":4\n") {
 			t.Errorf("%q is completed to %q", args, r.stdout)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/stag-rdma/stag/cmd/stag/internal/progress"
 )
 
 // stallLimit is how long an operation may go on without progress.
@@ -18,8 +20,8 @@ func (o Options) watch(ctx context.Context, src *source, dst *sink) error {
 	go func() { ends <- src.run(ctx) }()
 	go func() { ends <- dst.run(ctx) }()
 
-	m := newMeter(o.Progress, dst.op.String(), dst.octets)
-	defer m.end()
+	m := progress.New(o.Progress, dst.op.String(), dst.octets)
+	defer m.End()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	var failed error
@@ -34,7 +36,7 @@ func (o Options) watch(ctx context.Context, src *source, dst *sink) error {
 			}
 		case <-tick.C:
 			n := dst.reached.Load()
-			m.reach(n)
+			m.Reach(n)
 			if n != moved {
 				moved, last = n, time.Now()
 			} else if time.Since(last) > stallLimit {

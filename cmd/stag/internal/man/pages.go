@@ -1,6 +1,10 @@
 package man
 
-import "github.com/spf13/cobra"
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+)
 
 // values has the placeholder for the value of a flag, by the name of the flag. It has
 // the flags whose type does not determine the placeholder.
@@ -8,6 +12,8 @@ var values = map[string]string{
 	"interface": "IFACE", "ib-dev": "IFACE", "port-if": "IFACE", "instance": "NAME", "tune": "MODE", "write": "FILE",
 	"flow": "ID", "kind": "KIND[,KIND]...", "listen": "ADDRESS:PORT", "address": "HOST", "out_json_file": "FILE",
 	"connection": "TYPE", "pid": "PID", "port": "PORT",
+	"name": "IQN", "portal": "ADDRESS[:PORT]", "lun": "N=MEDIUM", "chap-file": "FILE", "vpd": "PAGE", "initiator-name": "IQN",
+	"bs": "SIZE", "skip": "SIZE", "seek": "SIZE", "length": "SIZE", "allow": "PATTERN", "allow-from": "PREFIX",
 }
 
 // environment describes the variables that commands read.
@@ -16,7 +22,9 @@ var environment = map[string]string{
 	"TMPDIR":          "The directory for these sockets if XDG_RUNTIME_DIR is not set (default /tmp).",
 	"NO_COLOR":        "If it is set, the output has no colours.",
 	"TERM":            "If it is dumb, the output has no colours, and the screen is not redrawn.",
-	"GOMAXPROCS":      "How many processors to use at a time. If it is not set, the command chooses.",
+	"LIBISCSI_CHAP_USERNAME, LIBISCSI_CHAP_PASSWORD":               "The name and secret by which this end logs in, if the URL has none.",
+	"LIBISCSI_CHAP_TARGET_USERNAME, LIBISCSI_CHAP_TARGET_PASSWORD": "The name and secret that the target must prove, if the URL has none.",
+	"GOMAXPROCS": "How many processors to use at a time. If it is not set, the command chooses.",
 }
 
 // files describes the files that commands read or write.
@@ -44,7 +52,7 @@ var (
 // entry of the parent command, without the related pages.
 func moreAbout(cmd *cobra.Command) about {
 	for c := cmd; c != nil; c = c.Parent() {
-		if a, ok := pages[c.Name()]; ok {
+		if a, ok := pages[strings.TrimPrefix(c.CommandPath(), c.Root().Name()+" ")]; ok {
 			if c != cmd {
 				a.related = nil
 			}
@@ -54,17 +62,19 @@ func moreAbout(cmd *cobra.Command) about {
 	return about{}
 }
 
-// pages is indexed by the name of the command.
+// pages is indexed by the command as it is typed after "stag".
 var pages = map[string]about{
-	"stag":       {related: []string{"ip(8)", "ethtool(8)"}},
-	"doctor":     {environment: []string{"NO_COLOR", "TERM"}, files: pinned, related: []string{"load", "show", "ethtool(8)", "ip-link(8)"}},
-	"load":       {files: pinned, related: []string{"unload", "doctor", "show", "ethtool(8)"}},
-	"unload":     {files: pinned, related: []string{"load", "show"}},
-	"show":       {environment: append(sockets, "TERM"), files: looks, related: []string{"dump", "metrics", "ss(8)", "rdma(8)", "ethtool(8)"}},
-	"dump":       {environment: sockets, files: runs, related: []string{"show", "tcpdump(8)", "tshark(1)"}},
-	"metrics":    {environment: sockets, files: looks, related: []string{"show"}},
-	"ping":       {environment: sockets, files: runs, related: []string{"perf", "doctor", "rping(1)"}},
-	"perf":       {environment: sockets, files: runs, related: []string{"ping", "doctor"}},
+	"stag":    {related: []string{"ip(8)", "ethtool(8)"}},
+	"doctor":  {environment: []string{"NO_COLOR", "TERM"}, files: pinned, related: []string{"load", "show", "ethtool(8)", "ip-link(8)"}},
+	"load":    {files: pinned, related: []string{"unload", "doctor", "show", "ethtool(8)"}},
+	"unload":  {files: pinned, related: []string{"load", "show"}},
+	"show":    {environment: append(sockets, "TERM"), files: looks, related: []string{"dump", "metrics", "ss(8)", "rdma(8)", "ethtool(8)"}},
+	"dump":    {environment: sockets, files: runs, related: []string{"show", "tcpdump(8)", "tshark(1)"}},
+	"metrics": {environment: sockets, files: looks, related: []string{"show"}},
+	"ping":    {environment: sockets, files: runs, related: []string{"perf", "doctor", "rping(1)"}},
+	"perf":    {environment: sockets, files: runs, related: []string{"ping", "doctor"}},
+	"iscsi": {environment: append([]string{"LIBISCSI_CHAP_USERNAME, LIBISCSI_CHAP_PASSWORD", "LIBISCSI_CHAP_TARGET_USERNAME, LIBISCSI_CHAP_TARGET_PASSWORD"}, sockets...),
+		files: runs, related: []string{"show", "dump", "iscsi-ls(1)", "iscsi-inq(1)", "iscsi-perf(1)"}},
 	"demo":       {environment: []string{"GOMAXPROCS"}, files: []string{"/run/stag"}, related: []string{"doctor", "ping"}},
 	"completion": {related: []string{"bash(1)", "zsh(1)", "fish(1)"}},
 	"version":    {related: []string{"doctor"}},

@@ -1,4 +1,5 @@
-package demo
+// Package progress shows how far an operation is.
+package progress
 
 import (
 	"fmt"
@@ -10,13 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// meter shows the progress of an operation.
-type meter interface {
-	reach(n uint64) // reports that n octets have been moved so far
-	end()
+// Meter shows the progress of an operation.
+type Meter interface {
+	Reach(n uint64) // reports that n octets have been moved so far
+	End()
 }
 
-func newMeter(w io.Writer, what string, total uint64) meter {
+// New returns a meter for an operation that moves total octets: a bar on a terminal, else
+// lines.
+func New(w io.Writer, what string, total uint64) Meter {
 	if f, ok := w.(*os.File); ok && isTerminal(f) {
 		return bar{progressbar.NewOptions64(int64(total),
 			progressbar.OptionSetWriter(w),
@@ -38,8 +41,8 @@ func isTerminal(f *os.File) bool {
 // bar is the meter for terminals. The bar is erased at the end.
 type bar struct{ *progressbar.ProgressBar }
 
-func (b bar) reach(n uint64) { b.Set64(int64(n)) }
-func (b bar) end()           { b.Clear() }
+func (b bar) Reach(n uint64) { b.Set64(int64(n)) }
+func (b bar) End()           { b.Clear() }
 
 // lines is the meter for files and pipes. It prints a line for every tenth of the
 // octets. It prints no line for the last tenth, because the result follows.
@@ -51,7 +54,7 @@ type lines struct {
 	shown uint64 // number of tenths that have been printed
 }
 
-func (l *lines) reach(n uint64) {
+func (l *lines) Reach(n uint64) {
 	// Divide first: ten times the octets of a long run would overflow.
 	tenths := n / max(l.total/10, 1)
 	if tenths <= l.shown || n >= l.total {
@@ -62,4 +65,4 @@ func (l *lines) reach(n uint64) {
 	fmt.Fprintf(l.w, "%s: %d%% of %d MiB, %.0f MiB/s\n", l.what, 10*tenths, l.total>>20, mib/time.Since(l.begin).Seconds())
 }
 
-func (l *lines) end() {}
+func (l *lines) End() {}

@@ -1,0 +1,69 @@
+package storage
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"github.com/stag-rdma/stag/iscsi"
+	"github.com/stag-rdma/stag/iscsi/backend"
+	"github.com/stag-rdma/stag/iscsi/scsi"
+	"github.com/stag-rdma/stag/test/rig"
+)
+
+// key is the reservation key of the sessions of TestUnitAttention.
+const key = 15
+
+// persist executes PERSISTENT RESERVE OUT, again after a unit attention.
+func persist(t *testing.T, s *iscsi.Session, action scsi.PersistOutAction, p scsi.PersistOut) {
+	t.Helper()
+	cdb := scsi.PersistentReserveOut(action, 0)
+	for range attentions {
+		_, err := s.Do(rig.Context(t), iscsi.Command{LUN: 1, CDB: cdb[:10], Out: p.Append(nil)})
+		if !attention(err) {
+			rig.Must(t, err)
+			return
+		}
+	}
+	t.Fatal("unit attention after unit attention")
+}
+
+// TestUnitAttention: a copy repeats a write that a unit attention has kept from the medium.
+func TestUnitAttention(t *testing.T) {
+	ctx := rig.Context(t)
+	ram, err := backend.NewRAM(1 << 20)
+	rig.Must(t, err)
+	defer ram.Close()
+	s, err := iscsi.Serve(ctx, iscsi.ServerConfig{Address: "127.0.0.1:0", Targets: []iscsi.TargetConfig{
+		{Name: "iqn.2026-01.test.stag:attention", LUNs: map[uint16]iscsi.LUN{1: {Backend: ram}}},
+	}})
+	rig.Must(t, err)
+	defer s.Close()
+	url := fmt.Sprintf("iscsi://%v/iqn.2026-01.test.stag:attention/1", s.Addr())
+	d, err := openDisk(ctx, url, iscsi.Config{InitiatorName: "iqn.2026-01.test.stag:one"}, 2, iscsi.Write)
+	rig.Must(t, err)
+	defer func() { rig.Check(t, d.close(true)) }()
+	other, err := iscsi.DialSession(ctx, url, iscsi.Config{InitiatorName: "iqn.2026-01.test.stag:two"})
+	rig.Must(t, err)
+	defer func() { rig.Check(t, other.Close()) }()
+	disturb := func() {
+		persist(t, d.Session(), scsi.RegisterAndIgnore, scsi.PersistOut{NewKey: key})
+		persist(t, other, scsi.RegisterAndIgnore, scsi.PersistOut{NewKey: key})
+		persist(t, other, scsi.Clear, scsi.PersistOut{Key: key})
+	}
+	want := bytes.Repeat([]byte("attention!******"), 32)
+	disturb()
+	rig.Must(t, d.begin(0, want, 0))
+	if err := d.wait(ctx, 0); !attention(err) {
+		t.Fatalf("no unit attention: %v", err)
+	}
+	disturb()
+	rig.Must(t, d.begin(1, want, 512))
+	rig.Must(t, diskSink{d}.end(ctx, 1))
+	got := make([]byte, 1024)
+	_, err = ram.ReadAt(got, 0)
+	rig.Must(t, err)
+	if !bytes.Equal(got[512:], want) || bytes.Equal(got[:512], want) {
+		t.Errorf("the disk has %q", got)
+	}
+}

@@ -1,0 +1,73 @@
+// Package storage has the work of stag iscsi: discovery, questions to disks, copies and
+// measurements as an initiator, and a target.
+//
+//	storage.go    how a command reaches a target
+//	url.go        URLs without their secrets
+//	chap.go       files of secrets
+//	list.go       targets of a portal, and their logical units
+//	ask.go        commands to a logical unit; inquiry.go, vpd.go, capacity.go
+//	copy.go       dd; ends.go, disk.go, file.go have its two ends
+//	load.go       perf; loop.go, print.go
+//	target.go     a target; medium.go has its disks
+package storage
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+
+	"github.com/stag-rdma/stag/iscsi"
+	"github.com/stag-rdma/stag/rdma"
+)
+
+// Options say how a command reaches targets.
+type Options struct {
+	Interfaces []string // interfaces whose connections are taken over; none: the kernel's TCP
+	Generic    bool     // take connections over in generic mode
+	Initiator  string   // iSCSI name of this end; "": a name from the host's name
+	Secrets    string   // file of CHAP secrets; "": none
+	Log        *slog.Logger
+}
+
+// ErrInterrupted is the cause of a command that an interrupt has ended.
+var ErrInterrupted = errors.New("interrupted")
+
+// Path says over what the connections run.
+func (o *Options) Path() string {
+	if len(o.Interfaces) == 0 {
+		return "kernel port"
+	}
+	return strings.Join(o.Interfaces, ",")
+}
+
+// regionHeap is the size of the region heap in octets. iSCSI uses none of it.
+const regionHeap = 1 << 20
+
+func (o *Options) open(regions int) (*rdma.Adapter, error) {
+	return rdma.Open(rdma.Config{
+		Ports: o.Interfaces, KernelPort: len(o.Interfaces) == 0, Generic: o.Generic, RegionHeap: regionHeap, MaxRegions: regions, Log: o.Log,
+	})
+}
+
+const (
+	sessionRegions = 64 // table entries of a session besides those of its queues
+	shallow        = 8  // depth of a session whose commands follow one another
+)
+
+// reach opens an adapter and calls f with the configuration for sessions of depth
+// commands.
+func (o *Options) reach(ctx context.Context, url string, depth int, f func(c iscsi.Config) error) (err error) {
+	if err := o.setSecrets(url); err != nil {
+		return err
+	}
+	a, err := o.open(2 * (depth + sessionRegions))
+	if err != nil {
+		return err
+	}
+	err = f(iscsi.Config{Adapter: a, InitiatorName: o.Initiator, Depth: depth, Log: o.Log})
+	if err != nil && ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))) {
+		err = ErrInterrupted
+	}
+	return errors.Join(err, a.Close())
+}
