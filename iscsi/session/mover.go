@@ -16,7 +16,8 @@ type Mover interface {
 
 	// Drop ends the connection without a logout, or gives the present attempt to connect
 	// up. Nothing of the old connection may reach
-	// the machine after Drop, and no octet of it may reach the commands' buffers.
+	// the machine after Drop, and no octet of it may reach the commands' buffers. A mover
+	// that sends commands without the machine calls Session.Adopt for them here.
 	Drop()
 
 	// Send sends a command. The mover answers R2Ts and places data until the command ends.

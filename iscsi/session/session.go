@@ -137,11 +137,24 @@ func (s *Session) Submit(c *Command) error {
 	case c.state != unknown:
 		return ErrInUse
 	}
-	c.state, c.replays = waiting, 0
+	c.state, c.replays, c.adopted = waiting, 0, false
 	s.waiting.add(c)
 	s.pump()
 	return nil
 }
+
+// Adopt hands a command over that the mover had sent without the machine, and that has no
+// status. The mover calls it within Drop, in the order of the commands' numbers. The
+// command is replayed or completed as one of Submit. When the machine sends it, the command
+// is the mover's again, and the mover orders it in the command window. replays is how often
+// the machine has sent it before.
+func (s *Session) Adopt(c *Command, replays uint8) {
+	c.state, c.replays, c.adopted = sent, replays, true
+	s.sent.add(c)
+}
+
+// Clean reports whether no unit is being reset: the mover may send commands of its own.
+func (s *Session) Clean() bool { return s.state == Up && s.leaving == staying && len(s.dirty) == 0 }
 
 // pump sends waiting commands in order. Commands to a unit that is being reset wait. They
 // do not hold up commands to other units.
@@ -149,9 +162,17 @@ func (s *Session) pump() {
 	if s.state != Up || s.leaving != staying {
 		return
 	}
-	for c := s.waiting.head; c != nil && s.window.Open() > 0; {
+	for c := s.waiting.head; c != nil; {
 		next := c.next
-		if !s.dirty.has(c.LUN) {
+		switch {
+		case !c.adopted && s.window.Open() == 0:
+			return // adopted commands are in front
+		case s.dirty.has(c.LUN):
+		case c.adopted:
+			c.remove()
+			c.state = unknown
+			s.mover.Send(c, s.window.Next())
+		default:
 			c.remove()
 			s.sent.add(c)
 			c.state, c.sn = sent, s.window.Take()
@@ -169,6 +190,13 @@ func (s *Session) Heard(now clock.Instant, exp, max seq.Num) {
 	s.heard = now
 	s.window.Update(exp, max)
 	s.pump()
+}
+
+// Alive says that octets of the target have arrived at that time.
+func (s *Session) Alive(at clock.Instant) {
+	if s.state == Up && at > s.heard {
+		s.heard = at
+	}
 }
 
 // Finished says that the target has sent the status of a command.
@@ -212,7 +240,8 @@ func (s *Session) forget(c *Command) {
 	c.state = unknown
 }
 
-// Ponged says that the target has answered a ping.
+// Ponged says that the target has answered a ping, or a command that the mover has sent
+// without the machine.
 func (s *Session) Ponged() { s.progress() }
 
 // progress says that the target does its work: the next loss starts the waits anew.

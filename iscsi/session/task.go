@@ -16,6 +16,7 @@ type Command struct {
 	state   taskState
 	sn      seq.Num // that Send had
 	replays uint8   // how often the command was sent again
+	adopted bool    // the mover had sent it; see Adopt
 	list    *taskList
 	prev    *Command
 	next    *Command
