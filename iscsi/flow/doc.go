@@ -17,6 +17,7 @@
 //	initiator_tx.go  what leaves next: data, pongs, commands; cancellation
 //	task.go          a command in its slot
 //	queue.go         the application's end: post, poll, cancel
+//	recovery.go      commands that outlive their connection
 //
 // A command keeps its slot from Post to Poll. The step binds the slot's entry in the table
 // when the command leaves, and its STag is the Initiator Task Tag. The status ends the

@@ -18,6 +18,10 @@ type Config struct {
 	Params login.Params // result of the login
 	Tags   *tpt.Tags    // entries for the commands in progress; the Initiator does not release them
 	Board  *signal.Board
+
+	// Keep makes the commands survive the end of the connection. The owner then calls
+	// Restart or Finish.
+	Keep bool
 }
 
 // Initiator is the initiator's end of a connection, from the login on. It implements
@@ -29,6 +33,8 @@ type Initiator struct {
 	tags   *tpt.Tags
 	board  *signal.Board
 	most   int // longest data segment of a Data-Out in octets
+	leaves int // most over the first connection; later ones do not exceed it
+	limit  int // longest data segment that the first target took
 
 	// News is raised for an Event, and at the end of the connection. The owner sets its
 	// Fire before the first step.
@@ -41,7 +47,7 @@ type Initiator struct {
 	canceling atomic.Bool // a task has cancel set
 	wantClose atomic.Bool
 	wantAbort atomic.Bool
-	over      atomic.Bool // no step runs any more
+	over      atomic.Bool // no step runs, and none will before a Restart
 	flushing  atomic.Bool // a goroutine ends the tasks after the end
 	cause     error       // of the end, valid when over is set
 	why       Reason      // for which this end has ended the connection, valid when over is set
@@ -64,6 +70,8 @@ type Initiator struct {
 	broken   Reason
 	closing  bool
 	stats    Stats
+
+	recovery
 }
 
 // noSlot is the number of no slot.
@@ -76,6 +84,7 @@ const (
 	idle    state = iota // not posted, or ended
 	waiting              // in pending
 	active               // the command has left, or is leaving
+	kept                 // its connection has ended; the owner has the command
 )
 
 // numbers are the sequence numbers of the connection (RFC 7143 §4.2.2).
@@ -105,19 +114,23 @@ func NewInitiator(c Config) *Initiator {
 	f := &Initiator{
 		params: c.Params, tags: c.Tags, board: c.Board,
 		most:  min(c.Params.MaxSendLength, largestDataOut),
+		limit: c.Params.MaxSendLength,
 		tasks: make([]atomic.Pointer[task], n), states: make([]state, n), queued: make([]bool, n),
 		arriving: noSlot, sending: noSlot, burst: noSlot,
 		numbers: numbers{c.Params.CmdSN, c.Params.MaxCmdSN, c.Params.StatSN},
 	}
 	f.pending.init(n)
 	f.data.init(n)
+	f.leaves = f.most
+	f.keep = c.Keep
 	f.rx.role, f.rx.digests, f.rx.limit = (*initiatorRole)(f), c.Params.Digests, c.Params.MaxRecvLength
 	f.tx.digests = c.Params.Digests
 	return f
 }
 
 // Receive implements stream.ULP.
-func (f *Initiator) Receive(_ clock.Instant, s stream.Stream) {
+func (f *Initiator) Receive(now clock.Instant, s stream.Stream) {
+	f.heard.Store(int64(now))
 	f.hear(s)
 	if s.EOF() {
 		s.CloseWrite()
@@ -175,10 +188,24 @@ func (f *Initiator) fail(s stream.Stream, why Reason) {
 // Deadline implements stream.ULP.
 func (f *Initiator) Deadline() clock.Instant { return clock.Never }
 
-// Fault implements stream.ULP. All commands that have no status complete with Lost.
+// Fault implements stream.ULP. All commands that have no status complete with Lost, unless
+// Config.Keep is set.
 func (f *Initiator) Fault(_ clock.Instant, err error) {
 	f.cause, f.why = err, f.broken
 	f.tx.open, f.sending = false, noSlot
+	if f.keep {
+		f.halt()
+	} else {
+		f.loseAll()
+		f.ended.Store(true)
+	}
+	f.over.Store(true)
+	f.flush()
+	f.board.Raise(&f.News)
+}
+
+// loseAll ends all commands.
+func (f *Initiator) loseAll() {
 	for slot := range f.states {
 		switch t := f.tasks[slot].Load(); {
 		case f.states[slot] == idle:
@@ -188,9 +215,6 @@ func (f *Initiator) Fault(_ clock.Instant, err error) {
 			f.end(slot, Lost)
 		}
 	}
-	f.over.Store(true)
-	f.flush()
-	f.board.Raise(&f.News)
 }
 
 // flush ends the commands that were posted too late for a step. Of several callers one does
@@ -199,6 +223,9 @@ func (f *Initiator) Fault(_ clock.Instant, err error) {
 func (f *Initiator) flush() {
 	for f.late() && f.flushing.CompareAndSwap(false, true) {
 		for q := f.queues.Load(); q != nil; q = q.next {
+			if !q.gone() {
+				continue
+			}
 			for slot, ok := q.posted.pop(); ok; slot, ok = q.posted.pop() {
 				f.tasks[slot].Load().why = Lost
 				q.cq.Push(&q.places, work.Completion{ID: uint64(slot)}, true)
@@ -208,10 +235,10 @@ func (f *Initiator) flush() {
 	}
 }
 
-// late reports whether there are commands that no step has seen.
+// late reports whether there are commands that no step will see.
 func (f *Initiator) late() bool {
 	for q := f.queues.Load(); q != nil; q = q.next {
-		if q.posted.len() != 0 {
+		if q.gone() && q.posted.len() != 0 {
 			return true
 		}
 	}

@@ -210,6 +210,9 @@ func (f *Initiator) responseDone(h *pdu.Header, why Reason) Reason {
 func (f *Initiator) finish(slot int, t *task, h *pdu.Header) {
 	why := t.verdict(h)
 	t.header = *h
+	if !t.queue.control {
+		f.finished++
+	}
 	f.end(slot, why)
 }
 
@@ -353,7 +356,7 @@ func (f *Initiator) end(slot int, why Reason) {
 	t := f.tasks[slot].Load()
 	t.why = why
 	if f.states[slot] == waiting {
-		f.pending.remove(slot)
+		t.line.remove(slot)
 	} else if !t.ending {
 		f.tags.Revoke(slot)
 	}

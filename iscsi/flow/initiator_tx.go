@@ -32,27 +32,43 @@ func (p *pongs) pop() pong {
 
 // gather moves posted commands to pending, in turn from each queue.
 func (f *Initiator) gather() {
+	f.gatherReleased()
 	for more := true; more; {
 		more = false
 		for q := f.queues.Load(); q != nil; q = q.next {
+			if q.control && f.over.Load() {
+				continue // flush ends its requests
+			}
 			if slot, ok := q.posted.pop(); ok {
-				f.states[slot] = waiting
-				f.pending.push(slot)
+				f.wait(slot, f.tasks[slot].Load(), f.lineOf(q))
 				more = true
 			}
 		}
 	}
 }
 
+// lineOf returns where the commands of a queue wait.
+func (f *Initiator) lineOf(q *Queue) *slotFIFO {
+	if q.control {
+		return &f.urgent
+	}
+	return &f.pending
+}
+
 // next begins the next PDU, if there is one that may leave: the rest of a command's
-// unsolicited data, a pong, a command, solicited data in turn for each command.
+// unsolicited data, a pong, a request of a control queue, a command, solicited data in turn
+// for each command.
 func (f *Initiator) next() bool {
 	switch {
 	case f.burst != noSlot:
 		f.sendUnsolicited()
 	case f.pongs.n != 0:
 		f.sendPong()
-	case f.pending.n != 0 && f.mayLeave(f.tasks[f.pending.front()].Load()):
+	case f.mayLeave(&f.urgent):
+		f.sendCommand(f.urgent.pop())
+	case f.mayLeave(&f.again):
+		f.sendCommand(f.again.pop())
+	case !f.gate.Load() && f.mayLeave(&f.pending):
 		f.sendCommand(f.pending.pop())
 	case f.data.n != 0:
 		return f.sendData()
@@ -62,9 +78,11 @@ func (f *Initiator) next() bool {
 	return true
 }
 
-// mayLeave reports whether the target takes the command. Immediate ones it must take.
-func (f *Initiator) mayLeave(t *task) bool {
-	return t.header.Immediate() || f.numbers.cmdSN.AtOrBefore(f.numbers.maxCmdSN)
+// mayLeave reports whether a line has a command, and the target takes it. Immediate ones it
+// must take.
+func (f *Initiator) mayLeave(line *slotFIFO) bool {
+	return line.n != 0 &&
+		(f.numbers.cmdSN.AtOrBefore(f.numbers.maxCmdSN) || f.tasks[line.front()].Load().header.Immediate())
 }
 
 // sendCommand begins the PDU of a command or request, with its immediate data.
@@ -202,7 +220,7 @@ func (f *Initiator) left() {
 func (f *Initiator) cancelTasks() {
 	f.canceling.Store(false)
 	for slot, st := range f.states {
-		if st == idle {
+		if st == idle || st == kept {
 			continue
 		}
 		t := f.tasks[slot].Load()

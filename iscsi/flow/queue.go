@@ -16,12 +16,20 @@ type Queue struct {
 	cq     *work.CQ
 	places work.Places
 	next   *Queue // the queue that was made before
+
+	control bool // see NewControlQueue
 }
 
 // NewQueue makes a queue of the n slots from first on. No slot may be in two queues. News
 // of the queue must have a Fire before the first post. Only one goroutine at a time may
 // call NewQueue. A Queue lasts as long as its Initiator.
 func (f *Initiator) NewQueue(first, n int) *Queue {
+	q := f.newQueue(first, n)
+	f.add(q)
+	return q
+}
+
+func (f *Initiator) newQueue(first, n int) *Queue {
 	q := &Queue{flow: f, cq: work.NewCQ(n, f.board)}
 	q.posted.init(n)
 	q.free.init(n)
@@ -32,9 +40,13 @@ func (f *Initiator) NewQueue(first, n int) *Queue {
 		q.slots = append(q.slots, first+i)
 		q.free.push(first + i)
 	}
+	return q
+}
+
+// add shows a queue to the step.
+func (f *Initiator) add(q *Queue) {
 	q.next = f.queues.Load()
 	f.queues.Store(q)
-	return q
 }
 
 // News is raised when an armed queue gets a completion. The owner sets its Fire.
@@ -58,7 +70,7 @@ func (q *Queue) Room() int { return q.free.len() }
 // after those.
 func (q *Queue) Post(commands ...Command) (n int, err error) {
 	for n < len(commands) {
-		if q.flow.over.Load() {
+		if q.gone() {
 			return n, ErrEnded
 		}
 		if q.free.len() == 0 {
@@ -66,7 +78,7 @@ func (q *Queue) Post(commands ...Command) (n int, err error) {
 		}
 		slot := q.free.front()
 		t := q.flow.tasks[slot].Load()
-		if err = t.set(&commands[n], q.flow.params.MaxSendLength, q.flow.most); err != nil {
+		if err = t.set(&commands[n], q.flow.limit, q.flow.leaves); err != nil {
 			return n, err
 		}
 		q.free.pop()
@@ -74,7 +86,7 @@ func (q *Queue) Post(commands ...Command) (n int, err error) {
 		q.posted.push(slot)
 		n++
 	}
-	if n != 0 && q.flow.over.Load() {
+	if n != 0 && q.gone() {
 		q.flow.flush() // Fault may not have seen the last ones
 	}
 	return n, nil

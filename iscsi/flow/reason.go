@@ -46,6 +46,7 @@ const (
 	MemoryGone                     // memory of the command cannot be accessed any more
 	BadData                        // the target has sent data of the command that was refused
 	Rejected                       // the target has rejected the request
+	Uncertain                      // the connection ended; the target may have executed the command, and a second execution may do harm
 
 	reasons
 )
@@ -79,6 +80,7 @@ var reasonNames = [reasons]string{
 	MemoryGone:     "memory of the command cannot be accessed any more: it was unmapped, protected, or its file truncated",
 	BadData:        "data of the command was refused",
 	Rejected:       "the target has rejected the request",
+	Uncertain:      "the connection was lost: the target may have executed the command or not, and the command must not be repeated",
 }
 
 func (r Reason) String() string {

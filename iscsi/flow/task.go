@@ -101,10 +101,13 @@ type task struct {
 	dataSN   uint32 // of the next Data-In or R2T
 	rest     burst  // unsolicited data
 	bursts   [maxR2T]burst
-	first    uint8  // index in bursts of the oldest burst
-	count    uint8  // bursts that have not been sent
-	failed   Reason // the command cannot succeed any more
-	ending   bool   // the task has ended, but a PDU with its data has not left
+	first    uint8     // index in bursts of the oldest burst
+	count    uint8     // bursts that have not been sent
+	failed   Reason    // the command cannot succeed any more
+	ending   bool      // the task has ended, but a PDU with its data has not left
+	line     *slotFIFO // where the task waits
+	replays  uint8     // how often the task was released to leave again
+	told     bool      // the owner knows that the task is kept
 	sent     bool
 
 	// These fields are the result.
@@ -200,9 +203,8 @@ func (t *task) outgoing() [][]byte { return t.list[len(t.pieces):] }
 // clear makes t an empty task.
 func (t *task) clear(id uint64) {
 	t.id, t.extra, t.rights, t.leaves = id, 0, 0, 0
-	t.received, t.dataSN, t.rest, t.first, t.count = 0, 0, burst{}, 0, 0
-	t.failed, t.ending, t.sent = OK, false, false
-	t.why, t.placed, t.answer = OK, 0, 0
+	t.renew()
+	t.why, t.replays, t.told = OK, 0, false
 	t.cancel.Store(nil)
 	clear(t.list[:])
 }
