@@ -33,12 +33,13 @@ type call struct {
 
 // start makes a session's two groups of calls ready.
 func (c *calls) init(s *Session) {
-	s.calls.begin(s, 0, callSlots)
-	s.manage.begin(s, callSlots, controlSlots)
+	s.calls.begin(s, s.flow.NewQueue(0, callSlots))
+	s.manage.begin(s, s.flow.NewControlQueue(callSlots, controlSlots))
 }
 
-func (c *calls) begin(s *Session, first, n int) {
-	c.s, c.q = s, s.flow.NewQueue(first, n)
+func (c *calls) begin(s *Session, q *flow.Queue) {
+	n := q.Depth()
+	c.s, c.q = s, q
 	c.room = make(chan struct{}, n)
 	c.waiting = make(map[uint64]*call, n)
 	c.q.News().Fire = c.reap
@@ -101,7 +102,7 @@ func (c *calls) post(command flow.Command) (*call, error) {
 		}
 		return nil, err
 	}
-	c.s.conn.Post(true)
+	c.s.conn.Load().Post(true)
 	return x, nil
 }
 
@@ -120,7 +121,7 @@ func (s *Session) spin() time.Duration {
 // wait returns the answer to a command. If ctx ends before, wait cancels the command: the
 // buffers are free when wait returns.
 func (c *calls) wait(ctx context.Context, x *call) (flow.Completion, error) {
-	if r := c.s.conn.Runner(); r != nil {
+	if r := c.s.conn.Load().Runner(); r != nil {
 		for end := clock.Now().Add(c.s.spin()); len(x.done) == 0 && !r.Awake(); {
 			now := clock.Now()
 			if now >= end {
@@ -137,7 +138,7 @@ func (c *calls) wait(ctx context.Context, x *call) (flow.Completion, error) {
 		c.posting.Lock()
 		c.q.Cancel(x.id)
 		c.posting.Unlock()
-		c.s.conn.Wake()
+		c.s.wake()
 		got = <-x.done
 	}
 	switch got.Why {
@@ -179,9 +180,9 @@ type Result struct {
 // Do executes any SCSI command. If the status is not GOOD, the error is a *StatusError, and
 // the Result is valid. If ctx ends first, Do cancels the command: the octets of In and Out
 // are the caller's when Do returns, though the target may still execute the command. Errors
-// also: ErrSessionLost.
+// also: ErrSessionLost, ErrUncertain.
 func (s *Session) Do(ctx context.Context, c Command) (Result, error) {
-	return s.do(ctx, c.LUN, c.CDB, list(c.In), list(c.Out))
+	return s.calls.execute(ctx, c.LUN, c.CDB, list(c.In), list(c.Out))
 }
 
 // list returns a list of one buffer, or of none.
@@ -192,8 +193,8 @@ func list(b []byte) [][]byte {
 	return [][]byte{b}
 }
 
-func (s *Session) do(ctx context.Context, lun uint16, cdb []byte, in, out [][]byte) (Result, error) {
-	got, err := s.calls.do(ctx, flow.Command{LUN: uint64(scsi.LUNOf(lun)), CDB: cdb, In: in, Out: out})
+func (c *calls) execute(ctx context.Context, lun uint16, cdb []byte, in, out [][]byte) (Result, error) {
+	got, err := c.do(ctx, flow.Command{LUN: uint64(scsi.LUNOf(lun)), CDB: cdb, In: in, Out: out})
 	if err != nil {
 		return Result{}, err
 	}

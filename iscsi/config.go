@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stag-rdma/stag/iscsi/flow"
 	"github.com/stag-rdma/stag/rdma"
 )
 
@@ -39,6 +40,14 @@ type Config struct {
 	// Ping is how long the target may be silent before this end asks whether it is there,
 	// and how long it may take to answer. 0 means 5 s.
 	Ping time.Duration
+
+	// RecoveryTimeout is how long a session that has lost its connection tries to log in
+	// again. 0 means 120 s. Less than 0 means that the session ends with its connection.
+	RecoveryTimeout time.Duration
+
+	// Events, if set, is called for what happens to the session. It runs on goroutines of
+	// the session, one call at a time. It must not block, and must not call the session.
+	Events func(Event)
 
 	Log *slog.Logger // nil: no log
 }
@@ -101,6 +110,11 @@ var (
 	// ErrSessionLost: the session has ended. The commands that had not completed may have
 	// been executed or not.
 	ErrSessionLost = errors.New("the iSCSI session has ended")
+	// ErrUncertain: the connection was lost before the answer. The target may have executed
+	// the command or not. The session goes on, but the command must not be repeated blindly:
+	// COMPARE AND WRITE, RESERVE, PERSISTENT RESERVE OUT and commands that this package does
+	// not know.
+	ErrUncertain error = flow.Uncertain
 	// ErrAlignment: an offset or a length is no multiple of the block size.
 	ErrAlignment = errors.New("not a multiple of the block size")
 )

@@ -71,8 +71,8 @@ func Discover(ctx context.Context, url string, c Config) (targets []Target, err 
 		return nil, fmt.Errorf("iscsi: discover targets of %s: %w", u.Portal, err)
 	}
 	defer sock.Close()
-	asked := login.NewDiscovery(s.params, 1)
-	if err := converse(ctx, sock, s.params.Digests, s.params.MaxRecvLength, asked); err != nil {
+	asked := login.NewDiscovery(sock.params, 1)
+	if err := converse(ctx, sock, sock.params.Digests, sock.params.MaxRecvLength, asked); err != nil {
 		return nil, fmt.Errorf("iscsi: discover targets of %s: %w", u.Portal, err)
 	}
 	for _, r := range asked.Records() {
@@ -91,7 +91,7 @@ func prepare(u URL, c Config) (*Session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("iscsi: %w", err)
 	}
-	s := &Session{url: u, cfg: c, done: make(chan struct{}), news: make(chan struct{}, 1)}
+	s := &Session{url: u, cfg: c, portal: u.Portal, done: make(chan struct{}), news: make(chan struct{}, 1), asked: make(chan question)}
 	if c.Adapter == nil {
 		if s.own, err = rdma.Open(rdma.Config{KernelPort: true, NoControl: true, RegionHeap: 1 << 20, MaxRegions: c.Depth + callSlots + 16}); err != nil {
 			return nil, err
@@ -113,7 +113,7 @@ func dialSession(ctx context.Context, u URL, c Config) (*Session, error) {
 	}
 	sock, err := s.connect(ctx)
 	if err == nil {
-		err = s.takeOver(ctx, sock)
+		err = s.begin(ctx, sock)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.letGo())
@@ -125,17 +125,27 @@ func dialSession(ctx context.Context, u URL, c Config) (*Session, error) {
 // mostMoves is how often a session follows a target that has moved.
 const mostMoves = 4
 
-// connect connects and logs in. It follows a target that has moved.
-func (s *Session) connect(ctx context.Context) (*adapter.Socket, error) {
+// socket is a connection that has logged in.
+type socket struct {
+	*adapter.Socket
+	params login.Params
+	portal string
+}
+
+// connect connects to the portal of the URL and logs in. It follows a target that has
+// moved.
+func (s *Session) connect(ctx context.Context) (*socket, error) {
 	ctx, cancel := s.device.While(ctx)
 	defer cancel()
+	at := s.url.Portal
 	for moves := 0; ; moves++ {
-		sock, err := s.device.Dial(ctx, s.url.Portal, adapter.DialOptions{})
+		sock, err := s.device.Dial(ctx, at, adapter.DialOptions{})
 		if err != nil {
 			return nil, err
 		}
-		if err = s.login(ctx, sock); err == nil {
-			return sock, nil
+		params, err := s.login(ctx, sock)
+		if err == nil {
+			return &socket{sock, params, at}, nil
 		}
 		sock.Close()
 		var refused *login.Refused
@@ -145,20 +155,20 @@ func (s *Session) connect(ctx context.Context) (*adapter.Socket, error) {
 		if moves == mostMoves {
 			return nil, fmt.Errorf("the target has moved %d times: %w", moves+1, err)
 		}
-		if s.url.Portal, err = portal(refused.Address); err != nil {
+		if at, err = portal(refused.Address); err != nil {
 			return nil, err
 		}
-		s.cfg.Log.Info("iscsi target moved", "target", s.url.Target, "portal", s.url.Portal)
+		s.cfg.Log.Info("iscsi target moved", "target", s.url.Target, "portal", at)
 	}
 }
 
 // login logs in over a socket.
-func (s *Session) login(ctx context.Context, sock *adapter.Socket) error {
+func (s *Session) login(ctx context.Context, sock *adapter.Socket) (p login.Params, err error) {
 	chap := s.url.chap
 	if chap != nil && chap.PeerSecret != nil {
 		mine := *chap
 		if _, err := rand.Read(mine.Nonce[:]); err != nil {
-			return err
+			return p, err
 		}
 		chap = &mine
 	}
@@ -166,13 +176,12 @@ func (s *Session) login(ctx context.Context, sock *adapter.Socket) error {
 		Name: s.cfg.InitiatorName, Target: s.url.Target, ISID: s.isid, Tag: 1, CmdSN: 1, Wishes: s.wishes(), CHAP: chap,
 	})
 	if err != nil {
-		return err
+		return p, err
 	}
 	if err := converse(ctx, sock, pdu.Digests{}, 0, m); err != nil {
-		return hint(err, chap)
+		return p, hint(err, chap)
 	}
-	s.params = m.Params()
-	return nil
+	return m.Params(), nil
 }
 
 // hint adds to the error of a login what helps with targets that give the hashes of CHAP
@@ -263,8 +272,8 @@ func instead(ctx context.Context, err error) error {
 	return err
 }
 
-// takeOver makes an Initiator the owner of a connection that has logged in.
-func (s *Session) takeOver(ctx context.Context, sock *adapter.Socket) error {
+// begin makes the machine of the session, and gives it its first connection.
+func (s *Session) begin(ctx context.Context, sock *socket) error {
 	done, err := s.device.Use()
 	if err != nil {
 		sock.Close()
@@ -275,12 +284,27 @@ func (s *Session) takeOver(ctx context.Context, sock *adapter.Socket) error {
 		sock.Close()
 		return err
 	}
-	s.flow = flow.NewInitiator(flow.Config{Params: s.params, Tags: s.tags, Board: s.device.Board()})
+	s.flow = flow.NewInitiator(flow.Config{Params: sock.params, Tags: s.tags, Board: s.device.Board(), Keep: true})
 	s.flow.News.Fire = s.wakeWatcher
 	s.calls.init(s)
-	if s.conn, err = sock.TakeOver(ctx, s.flow, adapter.TakeOver{Kind: bpf.KindISCSI}); err != nil {
+	if err := s.takeOver(ctx, sock); err != nil {
+		s.freeEntries()
 		return err
 	}
-	s.cfg.Log.Info("iscsi session", "target", s.url.Target, "portal", s.url.Portal, "path", sock.Path(), "header_digest", s.params.Digests.Header, "data_digest", s.params.Digests.Data)
+	s.recovery.init(s, sock.params)
+	return nil
+}
+
+// takeOver makes the Initiator the owner of a connection that has logged in.
+func (s *Session) takeOver(ctx context.Context, sock *socket) error {
+	c, err := sock.TakeOver(ctx, s.flow, adapter.TakeOver{Kind: bpf.KindISCSI})
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.params, s.portal = sock.params, sock.portal
+	s.mu.Unlock()
+	s.conn.Store(c)
+	s.cfg.Log.Info("iscsi session", "target", s.url.Target, "portal", sock.portal, "path", sock.Path(), "header_digest", sock.params.Digests.Header, "data_digest", sock.params.Digests.Data)
 	return nil
 }

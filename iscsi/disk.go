@@ -17,6 +17,8 @@ type Disk struct {
 	limits   scsi.Limits
 	most     int // octets of one READ or WRITE
 	identity Identity
+	names    []scsi.Designator // of the unit, by page 83h
+	by       *calls            // nil: those of the session
 }
 
 // Identity says which unit a Disk is.
@@ -71,7 +73,13 @@ func (s *Session) open(ctx context.Context, lun uint16) (*Disk, error) {
 	if err := d.measure(ctx, buf); err != nil {
 		return nil, err
 	}
-	return d, d.inspect(ctx, buf)
+	if err := d.inspect(ctx, buf); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	s.disks = append(s.disks, d)
+	s.mu.Unlock()
+	return d, nil
 }
 
 // measure reads the capacity.
@@ -113,6 +121,10 @@ func (d *Disk) inspect(ctx context.Context, buf []byte) error {
 			} else if b != nil {
 				d.identity.Serial, _ = scsi.ParseSerial(b) // a unit without a serial number may have an empty page
 			}
+		case scsi.PageIdentification:
+			if d.names, err = d.readNames(ctx, buf); err != nil {
+				return err
+			}
 		case scsi.PageLimits:
 			b, err := d.page(ctx, p, buf)
 			if err != nil {
@@ -150,12 +162,17 @@ const (
 // command executes a command of the disk's unit. It repeats the command after a unit
 // attention, and while the unit is busy.
 func (d *Disk) command(ctx context.Context, cdb []byte, in, out []byte) (r Result, err error) {
+	by := d.by
+	if by == nil {
+		by = &d.s.calls
+	}
 	for range mostRetries {
-		r, err = d.s.do(ctx, d.lun, cdb, list(in), list(out))
+		r, err = by.execute(ctx, d.lun, cdb, list(in), list(out))
 		var status *StatusError
 		if !errors.As(err, &status) {
 			return r, err
 		}
+		d.report(status)
 		again, later := repeats(status)
 		if !again {
 			return r, err

@@ -6,6 +6,11 @@
 //	n, err := d.ReadAt(p, 0)
 //	defer d.Close()
 //
+// A session outlives its connection. If the target restarts, or does not answer, commands
+// wait: the session logs in again, makes sure that the unit is the same, resets it, and
+// sends the commands again that had no status. Those that must not be executed twice
+// complete with ErrUncertain. After Config.RecoveryTimeout the session is lost.
+//
 // A connection runs over an adapter of package rdma: over network ports, or over the
 // kernel's TCP.
 //
@@ -14,7 +19,10 @@
 //	dial.go              from a URL to a session: connection, login, take-over
 //	session.go           a session: its resources, its end
 //	call.go              one command, and its answer
-//	watch.go             what a target sends on its own; pings
+//	watch.go             the session's goroutine: events, time, answers
+//	recover.go           the session's machine, and what it asks of the connection
+//	reconnect.go         the next login, and the check that the unit is the same
+//	owner.go             what the machine tells; events for the program
 //	disk.go, diskio.go   a logical unit as a disk
 //	queue.go             many commands: post, poll, wait
 //

@@ -35,7 +35,7 @@ type IO struct {
 // Completion is the result of an IO.
 type Completion struct {
 	ID     uint64
-	Err    error // nil: the target says GOOD; a *StatusError; ErrSessionLost; ErrCanceled; another error of the data
+	Err    error // nil: the target says GOOD; a *StatusError; ErrSessionLost; ErrUncertain; ErrCanceled; another error of the data
 	Length int   // octets that were transferred
 }
 
@@ -92,7 +92,7 @@ func (q *Queue) Post(ios ...IO) (n int, err error) {
 	}
 	q.posting.Unlock()
 	if n != 0 {
-		q.disk.s.conn.Post(true)
+		q.disk.s.conn.Load().Post(true)
 	}
 	if err == flow.ErrEnded {
 		err = ErrSessionLost
@@ -134,7 +134,7 @@ func (q *Queue) Cancel(id uint64) bool {
 	found := q.q.Cancel(id)
 	q.posting.Unlock()
 	if found {
-		q.disk.s.conn.Wake()
+		q.disk.s.wake()
 	}
 	return found
 }
@@ -144,7 +144,7 @@ func (q *Queue) Cancel(id uint64) bool {
 func (q *Queue) Poll(dst []Completion) int {
 	n := q.poll(dst)
 	if n == 0 {
-		if r := q.disk.s.conn.Runner(); r != nil {
+		if r := q.disk.s.conn.Load().Runner(); r != nil {
 			r.Visit(clock.Now())
 			n = q.poll(dst)
 		}
@@ -194,7 +194,7 @@ func (q *Queue) Wait(ctx context.Context) error {
 		if q.q.Ready() {
 			return nil
 		}
-		if r := q.disk.s.conn.Runner(); r != nil {
+		if r := q.disk.s.conn.Load().Runner(); r != nil {
 			r.Watch()
 			if q.q.Ready() {
 				return nil
@@ -216,7 +216,7 @@ func (q *Queue) Wait(ctx context.Context) error {
 // spin does the connection's work for a short time, and reports whether there is a
 // completion.
 func (q *Queue) spin() bool {
-	r := q.disk.s.conn.Runner()
+	r := q.disk.s.conn.Load().Runner()
 	if r == nil {
 		return false
 	}

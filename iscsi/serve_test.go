@@ -205,7 +205,7 @@ func TestServeRules(t *testing.T) {
 // TestServeEnds: Close ends the sessions, and the initiators notice.
 func TestServeEnds(t *testing.T) {
 	s := serveOn(t, ram(t, 1<<20), nil)
-	d, err := iscsi.Dial(context.Background(), url(s, "", ""), iscsi.Config{})
+	d, err := iscsi.Dial(context.Background(), url(s, "", ""), iscsi.Config{RecoveryTimeout: -1})
 	if err != nil {
 		t.Fatal(err)
 	}

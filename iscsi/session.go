@@ -1,16 +1,18 @@
 package iscsi
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stag-rdma/stag/iscsi/flow"
 	"github.com/stag-rdma/stag/iscsi/login"
 	"github.com/stag-rdma/stag/iscsi/pdu"
+	isession "github.com/stag-rdma/stag/iscsi/session"
 	"github.com/stag-rdma/stag/offload/adapter"
+	"github.com/stag-rdma/stag/offload/clock"
 	"github.com/stag-rdma/stag/rdma"
 	"github.com/stag-rdma/stag/tpt"
 )
@@ -21,8 +23,9 @@ const (
 	controlSlots = 4  // pings, aborts, logout
 )
 
-// Session is a session with a target, over one connection. A Session is safe for
-// concurrent use.
+// Session is a session with a target, over one connection at a time. It survives the end of
+// a connection: it logs in again, and sends the commands again that had no status. A
+// Session is safe for concurrent use.
 type Session struct {
 	// Dial sets these fields, and they never change.
 	url    URL
@@ -30,19 +33,26 @@ type Session struct {
 	own    *rdma.Adapter // adapter that Dial opened; nil: the program's
 	device *adapter.Adapter
 	isid   pdu.ISID
-	params login.Params
 	pd     tpt.PD
 	tags   *tpt.Tags
 	flow   *flow.Initiator
-	conn   *adapter.Conn
 	calls  calls
-	manage calls // pings, aborts, logout
+	manage calls // pings, aborts, logout, and the check of the units
 
-	news chan struct{} // there are events, or the connection has ended
-	done chan struct{} // closed when the session has ended and its entries are free
+	conn  atomic.Pointer[adapter.Conn] // the youngest connection
+	news  chan struct{}                // there are events, or the connection has ended
+	asked chan question                // to the session's goroutine
+	done  chan struct{}                // closed when the session has ended and its entries are free
+
+	recovery // of the session's goroutine
+
+	telling sync.Mutex // held while the program gets an event
 
 	mu     sync.Mutex // guards the fields below
-	cause  error      // why this end has ended the session; nil: it has not
+	params login.Params
+	portal string // where the connection leads
+	cause  error  // why the session has ended
+	disks  []*Disk
 	spare  []*flow.Queue
 	next   int // first slot of the next queue
 	closed bool
@@ -64,11 +74,17 @@ func (s *Session) reserve() (err error) {
 // Target returns the iSCSI name of the target.
 func (s *Session) Target() string { return s.url.Target }
 
-// Portal returns host:port of the target.
-func (s *Session) Portal() string { return s.url.Portal }
+// Portal returns host:port of the target. A target that moves changes it.
+func (s *Session) Portal() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.portal
+}
 
-// Digests reports which digests the two ends have agreed on.
+// Digests reports which digests the two ends have agreed on in the last login.
 func (s *Session) Digests() (header, data bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return s.params.Digests.Header, s.params.Digests.Data
 }
 
@@ -98,28 +114,10 @@ func (s *Session) Done() <-chan struct{} { return s.done }
 func (s *Session) lost() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.cause != nil {
-		return fmt.Errorf("%w: %w", ErrSessionLost, s.cause)
-	}
-	_, why, cause := s.flow.Over()
-	switch {
-	case why != flow.OK:
-		return fmt.Errorf("%w: %w", ErrSessionLost, why)
-	case cause != nil:
-		return fmt.Errorf("%w: %w", ErrSessionLost, cause)
-	}
-	return fmt.Errorf("%w: the target has closed the connection", ErrSessionLost)
-}
-
-// fail ends the session because of err.
-func (s *Session) fail(err error) {
-	s.mu.Lock()
 	if s.cause == nil {
-		s.cause = err
+		return ErrSessionLost
 	}
-	s.mu.Unlock()
-	s.flow.Abort()
-	s.conn.Wake()
+	return fmt.Errorf("%w: %w", ErrSessionLost, s.cause)
 }
 
 // closeTime limits how long Close waits for the target.
@@ -136,37 +134,14 @@ func (s *Session) Close() error {
 		<-s.done
 		return nil
 	}
-	if s.Err() == nil {
-		s.leave()
+	s.tell(func(now clock.Instant) { s.leave(now) })
+	select {
+	case <-s.done:
+	case <-time.After(closeTime):
+		s.tell(func(now clock.Instant) { s.broken(now, isession.ErrSilent) })
+		<-s.done
 	}
-	<-s.done
 	return s.letGo()
-}
-
-// leave logs out. If the target does not close the connection then, leave resets it.
-func (s *Session) leave() {
-	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
-	defer cancel()
-	var h pdu.Header
-	h.Reset(pdu.OpLogout)
-	h.SetImmediate(true)
-	h.SetLogoutReason(pdu.CloseSession)
-	_, err := s.manage.do(ctx, flow.Command{Request: &h})
-	s.mu.Lock()
-	if s.cause == nil {
-		s.cause = ErrClosed
-	}
-	s.mu.Unlock()
-	if err == nil {
-		s.flow.Close()
-		s.conn.Wake()
-		select {
-		case <-s.done:
-			return
-		case <-ctx.Done():
-		}
-	}
-	s.fail(ErrClosed)
 }
 
 // letGo closes the adapter that Dial opened.
@@ -177,14 +152,18 @@ func (s *Session) letGo() error {
 	return s.own.Close()
 }
 
-// release frees the session's entries. No step runs any more. If the adapter is closed,
+// free frees the session's entries. No step runs any more. If the adapter is closed,
 // they are gone already.
-func (s *Session) release() {
+func (s *Session) free() {
 	done, err := s.device.Use()
 	if err != nil {
 		return
 	}
 	defer done()
+	s.freeEntries()
+}
+
+func (s *Session) freeEntries() {
 	s.tags.Release()
 	if err := s.device.Table().FreePD(s.pd); err != nil {
 		s.cfg.Log.Error("iscsi session", "err", err)

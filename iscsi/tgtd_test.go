@@ -257,7 +257,7 @@ func TestTargetDies(t *testing.T) {
 	for _, carrier := range carriers {
 		t.Run(carrier, func(t *testing.T) {
 			s := newStage(t, carrier, tgtd.Config{})
-			d := s.dial("", iscsi.Config{})
+			d := s.dial("", iscsi.Config{RecoveryTimeout: -1})
 			q, err := d.Queue(8)
 			s.Must(err)
 			b := make([]byte, 4096)

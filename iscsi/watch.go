@@ -8,12 +8,11 @@ import (
 
 	"github.com/stag-rdma/stag/iscsi/flow"
 	"github.com/stag-rdma/stag/iscsi/pdu"
+	"github.com/stag-rdma/stag/offload/clock"
 )
 
-// errSilent ends a session whose target does not answer a ping.
-var errSilent = errors.New("the target does not answer")
-
-// wakeWatcher tells the watcher that there are events. It runs after steps.
+// wakeWatcher tells the session's goroutine that there is something to do. It runs after
+// steps.
 func (s *Session) wakeWatcher() {
 	select {
 	case s.news <- struct{}{}:
@@ -21,105 +20,120 @@ func (s *Session) wakeWatcher() {
 	}
 }
 
-// watch starts the goroutine that handles events, pings, and the end of the session.
+// watch starts the session's goroutine.
 func (s *Session) watch() {
-	stop := context.AfterFunc(s.device.Life(), func() { s.fail(ErrClosed) })
+	stop := context.AfterFunc(s.device.Life(), func() {
+		s.tell(func(now clock.Instant) {
+			s.machine.Close(now)
+			s.broken(now, ErrClosed)
+		})
+	})
 	s.device.Go(func() {
 		defer stop()
 		s.run()
-		s.release()
+		s.drop()
+		s.flow.Finish()
+		s.device.Board().Deliver()
+		s.free()
 		close(s.done)
 	})
 	s.wakeWatcher()
 }
 
-// run handles events until the connection has ended.
+// run handles events, time and answers until the session has ended.
 func (s *Session) run() {
-	timer := time.NewTicker(s.cfg.Ping)
+	timer := time.NewTimer(0)
 	defer timer.Stop()
-	var ping *call
-	for {
+	for !s.over {
 		select {
 		case <-s.news:
 		case <-timer.C:
-			if ping != nil && len(ping.done) == 0 {
-				s.fail(fmt.Errorf("%w within %v", errSilent, s.cfg.Ping))
-			}
-			ping = s.ping()
+		case q := <-s.asked:
+			q.run(clock.Now())
+			close(q.done)
 		}
-		s.takeEvents()
-		if over, why, cause := s.flow.Over(); over {
-			s.cfg.Log.Info("iscsi session ended", "target", s.url.Target, "why", why, "err", cause)
-			return
+		if !s.over {
+			s.work(clock.Now())
+		}
+		timer.Reset(max(0, s.machine.Deadline().Sub(clock.Now())))
+	}
+}
+
+// work does what the events and the time demand.
+func (s *Session) work(now clock.Instant) {
+	s.takeEvents(now)
+	if over, why, cause := s.flow.Over(); over && s.linked {
+		s.broken(now, endOf(why, cause))
+	}
+	s.machine.Alive(s.flow.Heard())
+	s.machine.Tick(now)
+	for slot, c := range s.kept {
+		if s.flow.Canceled(slot) {
+			s.machine.Cancel(now, c)
 		}
 	}
+	if s.linked && s.held && s.machine.Clean() {
+		s.held = false
+		s.flow.Admit()
+		s.conn.Load().Wake()
+	}
+	if !s.linked {
+		s.settle()
+	}
+}
+
+// endOf returns the error of a connection that has ended.
+func endOf(why flow.Reason, cause error) error {
+	switch {
+	case why != flow.OK:
+		return why
+	case cause != nil:
+		return cause
+	}
+	return errors.New("the target has closed the connection")
+}
+
+// leave logs out because the program closes the session.
+func (s *Session) leave(now clock.Instant) {
+	s.leaving = true
+	s.machine.Close(now)
 }
 
 // try posts a request if there is room, and nobody waits for the answer.
-func (s *Session) try(h *pdu.Header) *call {
+func (s *Session) try(h *pdu.Header) {
 	select {
 	case s.manage.room <- struct{}{}:
+		s.manage.post(flow.Command{Request: h}) // if the connection has ended, the caller will see it
 	default:
-		return nil
 	}
-	x, err := s.manage.post(flow.Command{Request: h})
-	if err != nil { // the connection has ended, which the caller will see
-		return nil
-	}
-	return x
-}
-
-// ping asks whether the target is there.
-func (s *Session) ping() *call {
-	var h pdu.Header
-	h.Reset(pdu.OpNOPOut)
-	h.SetImmediate(true)
-	h.SetFlags(pdu.Final)
-	h.SetTargetTransferTag(pdu.NoTag)
-	return s.try(&h)
 }
 
 // takeEvents handles what the target has sent on its own, and what was refused.
-func (s *Session) takeEvents() {
+func (s *Session) takeEvents(now clock.Instant) {
 	var e flow.Event
 	any := false
 	for s.flow.TakeEvent(&e) {
 		any = true
-		s.handle(&e)
+		s.handle(now, &e)
 	}
 	if any {
-		s.conn.Wake() // the connection may have waited for room for events
+		s.conn.Load().Wake() // the connection may have waited for room for events
 	}
 }
 
-func (s *Session) handle(e *flow.Event) {
+func (s *Session) handle(now clock.Instant, e *flow.Event) {
 	h := &e.Header
 	switch {
 	case e.Why == flow.Canceled:
 		s.try(h)
 	case e.Why == flow.OK && h.Opcode() == pdu.OpAsync:
-		s.async(h)
+		s.machine.Async(now, h)
 	case e.Why == flow.OK:
 		s.cfg.Log.Warn("iscsi target rejects a PDU", "target", s.url.Target, "reason", fmt.Sprintf("%#02x", uint8(h.RejectReason())))
 	default:
 		s.cfg.Log.Warn("iscsi PDU refused", "target", s.url.Target, "pdu", h.Opcode(), "why", e.Why)
 		if h.Opcode() == pdu.OpR2T { // the command would wait for its data for ever
-			s.fail(fmt.Errorf("the target sent an R2T that was refused: %w", e.Why))
+			s.broken(now, fmt.Errorf("the target sent an R2T that was refused: %w", e.Why))
 		}
-	}
-}
-
-// async follows an Asynchronous Message (RFC 7143 §11.9.1).
-func (s *Session) async(h *pdu.Header) {
-	s.cfg.Log.Info("iscsi asynchronous message", "target", s.url.Target, "event", uint8(h.Event()))
-	switch h.Event() {
-	case pdu.EventLogout:
-		var l pdu.Header
-		l.Reset(pdu.OpLogout)
-		l.SetImmediate(true)
-		l.SetLogoutReason(pdu.CloseSession)
-		s.try(&l)
-	case pdu.EventDropConnection, pdu.EventDropSession:
-		s.fail(errors.New("the target drops the session"))
 	}
 }

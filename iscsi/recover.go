@@ -1,0 +1,255 @@
+package iscsi
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/stag-rdma/stag/iscsi/flow"
+	"github.com/stag-rdma/stag/iscsi/login"
+	"github.com/stag-rdma/stag/iscsi/pdu"
+	isession "github.com/stag-rdma/stag/iscsi/session"
+	"github.com/stag-rdma/stag/offload/clock"
+)
+
+// recovery is the part of a Session that outlives its connections. It belongs to the
+// session's goroutine. While a connection is up, commands go straight to the flow. When the
+// connection ends, the machine decides about the commands that have no status.
+type recovery struct {
+	machine *isession.Session
+	epoch   uint64 // changes with each connection and each attempt; older answers are void
+	ctx     context.Context
+	cancel  context.CancelFunc // ends what belongs to the epoch
+	linked  bool               // the flow has a connection, or is getting one
+	held    bool               // the flow holds commands back
+	leaving bool               // the program closes the session
+	over    bool               // the session has ended
+
+	kept map[int]*isession.Command // the commands that the machine has, by slot
+}
+
+// init makes the machine of a session whose first login is done.
+func (r *recovery) init(s *Session, p login.Params) {
+	r.kept = make(map[int]*isession.Command)
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	limit := s.cfg.RecoveryTimeout
+	if limit < 0 {
+		limit = 1
+	}
+	r.machine = isession.New(isession.Config{Ping: s.cfg.Ping, PingTimeout: s.cfg.Ping, RecoveryTimeout: limit}, mover{s}, owner{s})
+	r.linked = true
+	now := clock.Now()
+	r.machine.Open(now) // Connect finds the connection
+	r.machine.Connected(now, p)
+}
+
+// question is a call for the session's goroutine.
+type question struct {
+	run  func(now clock.Instant)
+	done chan struct{} // closed behind run
+}
+
+// tell runs f on the session's goroutine, and waits for that. It returns false if the
+// session has ended.
+func (s *Session) tell(f func(now clock.Instant)) bool {
+	q := question{f, make(chan struct{})}
+	select {
+	case s.asked <- q:
+		<-q.done
+		return true
+	case <-s.done:
+		return false
+	}
+}
+
+// tellIn is tell for an answer that is void unless the epoch lasts.
+func (s *Session) tellIn(epoch uint64, f func(now clock.Instant)) (valid bool) {
+	return s.tell(func(now clock.Instant) {
+		if valid = s.epoch == epoch; valid {
+			f(now)
+		}
+	}) && valid
+}
+
+// broken tells the machine that the connection, or the attempt to make one, has failed.
+func (s *Session) broken(now clock.Instant, cause error) {
+	if state, _ := s.machine.State(); state == isession.Login {
+		s.drop()
+		s.machine.Failed(now, cause)
+		return
+	}
+	s.machine.Broken(now, cause)
+}
+
+// drop ends what belongs to the epoch. When it returns, no step of the connection runs.
+func (s *Session) drop() {
+	s.epoch++
+	s.cancel()
+	if !s.linked {
+		return
+	}
+	s.flow.Abort()
+	s.wake()
+	for !s.flowOver() {
+		<-s.news
+	}
+	s.linked = false
+	s.settle()
+}
+
+func (s *Session) flowOver() bool {
+	over, _, _ := s.flow.Over()
+	return over
+}
+
+// settle makes the flow complete what needs no connection, or wakes the connection.
+func (s *Session) settle() {
+	if s.linked {
+		s.wake()
+		return
+	}
+	s.flow.Settle()
+	s.device.Board().Deliver()
+}
+
+// wake wakes the connection, and the session's goroutine, which works for the connection
+// while there is none.
+func (s *Session) wake() {
+	s.conn.Load().Wake()
+	s.wakeWatcher()
+}
+
+// adopt hands the commands without status to the machine.
+func (s *Session) adopt() {
+	if state, _ := s.machine.State(); state != isession.Up {
+		return
+	}
+	if s.flow.Finished() != 0 {
+		s.machine.Ponged()
+	}
+	for _, k := range s.flow.Kept() {
+		c := &isession.Command{ID: uint64(k.Slot), LUN: k.LUN, CDB: k.CDB}
+		s.kept[k.Slot] = c
+		s.machine.Adopt(c, k.Replays)
+	}
+}
+
+// release gives a command back to the flow.
+func (s *Session) release(c *isession.Command, why flow.Reason) {
+	delete(s.kept, int(c.ID))
+	s.flow.Release(int(c.ID), why)
+	s.settle()
+}
+
+// mover is a Session as its machine sees it below.
+type mover struct{ s *Session }
+
+// Connect implements session.Mover.
+func (m mover) Connect() {
+	s := m.s
+	if s.linked { // the first connection is there already
+		return
+	}
+	s.epoch++
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	ctx, epoch := s.ctx, s.epoch
+	s.device.Go(func() { s.attempt(ctx, epoch) })
+}
+
+// Drop implements session.Mover.
+func (m mover) Drop() {
+	m.s.drop()
+	m.s.adopt()
+}
+
+// Send implements session.Mover.
+func (m mover) Send(c *isession.Command, _ cmdSN) { m.s.release(c, flow.OK) }
+
+// Revoke implements session.Mover. All commands of the machine are those of an ended
+// connection, whose buffers nothing can access.
+func (m mover) Revoke(*isession.Command) {}
+
+// Manage implements session.Mover. The unit attentions that a reset leaves are taken
+// before a command of the program meets them.
+func (m mover) Manage(f pdu.Function, lun uint64, _ *isession.Command, _, _ cmdSN) {
+	var h pdu.Header
+	h.Reset(pdu.OpTask)
+	h.SetImmediate(true)
+	h.SetFunction(f)
+	h.SetLUN(lun)
+	h.SetReferencedTaskTag(pdu.NoTag)
+	s := m.s
+	s.request(&h, func(ctx context.Context) { s.drain(ctx, lun) }, func(now clock.Instant, h *pdu.Header) {
+		s.machine.Managed(now, h.Response())
+	})
+}
+
+// Ping implements session.Mover.
+func (m mover) Ping(cmdSN) { m.nop(0) }
+
+// Acknowledge implements session.Mover.
+func (m mover) Acknowledge(lun uint64, _ cmdSN) { m.nop(lun) }
+
+func (m mover) nop(lun uint64) {
+	var h pdu.Header
+	h.Reset(pdu.OpNOPOut)
+	h.SetImmediate(true)
+	h.SetFlags(pdu.Final)
+	h.SetLUN(lun)
+	h.SetTargetTransferTag(pdu.NoTag)
+	m.s.request(&h, nil, func(clock.Instant, *pdu.Header) { m.s.machine.Ponged() })
+}
+
+// Fill implements session.Mover. The flow numbers the commands, so no number is left.
+func (m mover) Fill(cmdSN) {}
+
+// Logout implements session.Mover. If the program closes the session, this end then closes
+// the connection in order.
+func (m mover) Logout(cmdSN) {
+	var h pdu.Header
+	h.Reset(pdu.OpLogout)
+	h.SetImmediate(true)
+	h.SetLogoutReason(pdu.CloseSession)
+	s := m.s
+	var between func(context.Context)
+	if s.leaving {
+		between = s.part
+	}
+	s.request(&h, between, func(now clock.Instant, h *pdu.Header) {
+		s.machine.LoggedOut(now, time.Duration(h.Time2Wait())*time.Second)
+	})
+}
+
+// partTime limits how long this end waits for the target to close the connection.
+const partTime = time.Second
+
+// part closes the connection in order, and waits until it has ended.
+func (s *Session) part(ctx context.Context) {
+	s.flow.Close()
+	s.wake()
+	select {
+	case <-ctx.Done():
+	case <-time.After(partTime):
+	}
+}
+
+// request sends a request over the present connection, and runs then with the answer on the
+// session's goroutine. between, if set, runs before on a goroutine of its own. Nothing runs
+// if the connection ends before.
+func (s *Session) request(h *pdu.Header, between func(context.Context), then func(now clock.Instant, h *pdu.Header)) {
+	epoch, ctx := s.epoch, s.ctx
+	s.device.Go(func() {
+		got, err := s.manage.do(ctx, flow.Command{Request: h})
+		if errors.Is(err, flow.Rejected) { // also an answer
+			got.Header.SetResponse(pdu.FunctionRejected)
+			err = nil
+		}
+		if err != nil {
+			return
+		}
+		if between != nil {
+			between(ctx)
+		}
+		s.tellIn(epoch, func(now clock.Instant) { then(now, &got.Header) })
+	})
+}
