@@ -31,6 +31,7 @@ type ServerConfig struct {
 	MaxLogins    int           // logins in progress; 0 means 64
 	LoginTimeout time.Duration // 0 means 15 s
 	Workers      int           // goroutines that wait for backends; 0 means 32
+	Ping         time.Duration // silence of an initiator before a ping, and after it before the end of the session; 0 means 10 s
 	Wishes       login.Wishes  // what the targets want in the negotiation
 	Log          *slog.Logger  // nil: no log
 }
@@ -90,6 +91,9 @@ func (c *ServerConfig) fill() error {
 	if c.LoginTimeout == 0 {
 		c.LoginTimeout = 15 * time.Second
 	}
+	if c.Ping == 0 {
+		c.Ping = 10 * time.Second
+	}
 	if c.Address == "" {
 		c.Address = ":" + login.DefaultPort
 	}
@@ -111,6 +115,9 @@ func (c *ServerConfig) fill() error {
 	}
 	if w := &c.Wishes; w.ErrorRecoveryLevel != 0 || w.MaxConnections > 1 || w.AnyPDUOrder || w.RDMA {
 		errs = append(errs, errors.New("a target has error recovery level 0, one connection in a session, data in order, and no RDMA: leave these fields of Wishes at zero"))
+	}
+	if c.Ping < 0 {
+		errs = append(errs, fmt.Errorf("Ping is %v: choose more than 0", c.Ping))
 	}
 	if len(c.Targets) == 0 {
 		errs = append(errs, errors.New("no target: set Targets"))

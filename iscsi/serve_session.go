@@ -71,6 +71,7 @@ func (e *session) prepare() error {
 	}
 	e.machine = flow.NewTarget(flow.TargetConfig{
 		Params: e.params, Tags: e.tags, Window: s.cfg.Depth, Board: s.adapter.Board(), Pool: s.pool,
+		Ping: s.cfg.Ping,
 		LUNs: luns, Absent: e.attach(e.target.absent, name, list),
 	})
 	e.machine.Work.Fire = func() { s.work.add(e) }

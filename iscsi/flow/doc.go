@@ -39,6 +39,7 @@
 //	target_data.go     R2Ts, and Data-Out that is placed by Target Transfer Tag
 //	target_tx.go       Data-In and responses
 //	target_control.go  pings, text, logout
+//	target_ping.go     silent initiators
 //	target_abort.go    task management
 //
 // A Target answers reads and writes of a backend that lends its memory within the step.

@@ -34,6 +34,7 @@ const (
 	StatSNGap                        // a status is missing
 	CmdSNGap                         // a command is missing
 	Unreadable                       // memory of a command cannot be read in the middle of a PDU
+	Silent                           // the initiator does not answer a ping
 	Closed                           // this end has closed the connection
 )
 
@@ -72,6 +73,7 @@ var reasonNames = [reasons]string{
 	StatSNGap:      "a StatSN is missing",
 	CmdSNGap:       "a CmdSN is missing",
 	Unreadable:     "memory of a command cannot be read in the middle of a PDU",
+	Silent:         "the initiator does not answer a ping",
 	Closed:         "this end has closed the connection",
 	Lost:           "the connection ended before the status of the command",
 	Canceled:       "the command was canceled",

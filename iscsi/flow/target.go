@@ -2,6 +2,7 @@ package flow
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/stag-rdma/stag/iscsi/login"
 	"github.com/stag-rdma/stag/iscsi/pdu"
@@ -13,7 +14,7 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// TargetConfig is the configuration of a Target. All fields must be set.
+// TargetConfig is the configuration of a Target. All fields but Ping must be set.
 type TargetConfig struct {
 	Params login.Params // result of the login
 	Tags   *tpt.Tags    // an entry for each job; the Target does not release them
@@ -22,6 +23,10 @@ type TargetConfig struct {
 	Pool   *Pool
 	LUNs   map[uint64]*LUN // by the octets of the LUN; the map must not change
 	Absent *LUN            // for any other LUN
+
+	// Ping is how long the initiator may be silent before a ping, and how long it may take to
+	// answer. 0: no pings.
+	Ping time.Duration
 }
 
 // Target is the target's end of a connection, from the login on. It implements
@@ -63,6 +68,7 @@ type Target struct {
 	hungry  jobFIFO // jobs that wait for memory
 	unasked []*Job  // jobs that wait for unsolicited Data-Out, oldest first
 	sn      targetNumbers
+	alive   keepAlive
 	retry   clock.Instant // when to look for memory again
 	leaving bool          // a Logout Request has come
 	goodbye bool          // the Logout Response has left
@@ -108,6 +114,7 @@ func NewTarget(c TargetConfig) *Target {
 	t.abroad.Store(1)
 	t.rx.role, t.rx.digests, t.rx.limit = (*targetRole)(t), c.Params.Digests, c.Params.MaxRecvLength
 	t.tx.digests = c.Params.Digests
+	t.alive.init(c.Ping)
 	return t
 }
 
@@ -115,7 +122,8 @@ func NewTarget(c TargetConfig) *Target {
 const senseLimit = 64
 
 // Receive implements stream.ULP.
-func (t *Target) Receive(_ clock.Instant, s stream.Stream) {
+func (t *Target) Receive(now clock.Instant, s stream.Stream) {
+	t.alive.hear(now)
 	if t.broken == OK {
 		if end := t.rx.run(s); end != OK {
 			t.abort(s, end)
@@ -136,8 +144,12 @@ func (t *Target) Transmit(now clock.Instant, s stream.Stream) {
 	if t.broken != OK {
 		return
 	}
+	if !t.alive.check(now) {
+		t.abort(s, Silent)
+		return
+	}
 	t.feed(now)
-	for t.sending != nil || t.begin() {
+	for t.sending != nil || t.alive.open || t.begin() {
 		left, ok := t.tx.emit(s)
 		if !ok {
 			t.abort(s, Unreadable)
@@ -161,7 +173,12 @@ func (t *Target) abort(s stream.Stream, why Reason) {
 }
 
 // Deadline implements stream.ULP.
-func (t *Target) Deadline() clock.Instant { return t.retry }
+func (t *Target) Deadline() clock.Instant {
+	if t.broken != OK {
+		return clock.Never
+	}
+	return clock.Sooner(t.retry, t.alive.deadline())
+}
 
 // Fault implements stream.ULP.
 func (t *Target) Fault(_ clock.Instant, err error) {

@@ -10,7 +10,7 @@ const longestText = 8192
 // control takes a request that is no command.
 func (t *Target) control(h *pdu.Header) Reason {
 	if h.Opcode() == pdu.OpNOPOut && h.InitiatorTaskTag() == pdu.NoTag {
-		return t.drop(NotExpected) // an answer to a ping
+		return NotExpected // the answer to a ping; its data is dropped
 	}
 	n := h.DataLength()
 	if h.Opcode() == pdu.OpText && n > longestText {

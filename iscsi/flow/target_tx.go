@@ -8,9 +8,13 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// begin makes the next PDU. Responses and R2Ts go before data, and the commands with data
+// begin makes the next PDU. Pings, responses and R2Ts go before data, and the commands with data
 // take turns.
 func (t *Target) begin() bool {
+	if t.alive.due {
+		t.makePing()
+		return true
+	}
 	for {
 		j := t.urgent.pop()
 		if j == nil {
@@ -162,6 +166,10 @@ func (t *Target) makeReject(j *Job) {
 
 // left goes on when a PDU has left.
 func (t *Target) left() {
+	if t.alive.open {
+		t.alive.open = false
+		return
+	}
 	j := t.sending
 	t.sending = nil
 	j.place = nowhere
