@@ -65,7 +65,8 @@ func (o *Options) reach(ctx context.Context, url string, depth int, f func(c isc
 	if err != nil {
 		return err
 	}
-	err = f(iscsi.Config{Adapter: a, InitiatorName: o.Initiator, Depth: depth, Log: o.Log})
+	// A command that waits two minutes for a target that is gone would seem to hang.
+	err = f(iscsi.Config{Adapter: a, InitiatorName: o.Initiator, Depth: depth, Log: o.Log, RecoveryTimeout: -1})
 	if err != nil && ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))) {
 		err = ErrInterrupted
 	}
