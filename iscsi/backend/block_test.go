@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,7 +21,7 @@ func TestBlockDevice(t *testing.T) {
 	}
 	out, err := exec.Command("losetup", "--find", "--show", file).CombinedOutput()
 	if err != nil {
-		t.Skipf("SKIPPED, needs a loop device: %v, %s", err, out)
+		need.Loop(t, fmt.Errorf("%w, %s", err, out))
 	}
 	device := strings.TrimSpace(string(out))
 	defer exec.Command("losetup", "--detach", device).Run()

@@ -62,6 +62,12 @@ func Congestion(t testing.TB, name string, err error) error {
 	return err
 }
 
+// Loop requires a loop device. err is the result of making one.
+func Loop(t testing.TB, err error) {
+	t.Helper()
+	verdict(t, "loop", err)
+}
+
 // verdict skips or fails t if err is not nil. name is the missing requirement.
 func verdict(t testing.TB, name string, err error) {
 	t.Helper()
