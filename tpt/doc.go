@@ -61,7 +61,7 @@
 // # iSCSI
 //
 // The tag of an iSCSI command is the STag of an entry. A connection reserves its entries
-// at login (ReserveTags). Bind then publishes an entry without a lock, and Revoke ends it,
+// at login (ReserveTags; OwnTags for a connection without an engine). Bind then publishes an entry without a lock, and Revoke ends it,
 // because only the connection's step writes these entries. An entry leads to the slot of
 // its command and not to memory. RDMA and iSCSI never pass each other's entries: tags.go.
 //

@@ -59,6 +59,9 @@ func (t *Table) revoke(s STag, pd PD, kind Kind, change func(word) word) (word, 
 // waits, locks or allocates. Other engines may still access the memory until Passed
 // returns true for the ticket. A window becomes unbound.
 //
+// The caller is in a step of the engine that runs the queue pair. If the entry is bound to
+// the queue pair, only that engine can access the memory, and the ticket is 0: it has passed.
+//
 // The fault is BadSTag if there is no such entry. The fault is Bound if windows are
 // bound to it. The fault is WrongPD if the entry is in another protection domain or
 // bound to another queue pair. A peer may invalidate an entry that it may access and
@@ -68,7 +71,8 @@ func (t *Table) revoke(s STag, pd PD, kind Kind, change func(word) word) (word, 
 // entry that is invalid already is no fault, because its owner may have invalidated it
 // just before.
 func (t *Table) StartInvalidate(s STag, pd PD, qp uint32) (Ticket, Fault) {
-	if f := t.withdraw(s, pd, qp, true, word.revoked); f != OK {
+	own, f := t.withdraw(s, pd, qp, true, word.revoked)
+	if f != OK || own {
 		return 0, f
 	}
 	return t.epochs.ticket(), OK
@@ -78,7 +82,7 @@ func (t *Table) StartInvalidate(s STag, pd PD, qp uint32) (Ticket, Fault) {
 // what StartInvalidate does, and needs no right. The faults are BadSTag, WrongPD and
 // Bound.
 func (t *Table) StartLocalInvalidate(s STag, pd PD, qp uint32) (Ticket, Fault) {
-	if f := t.withdraw(s, pd, qp, false, word.revoked); f != OK {
+	if _, f := t.withdraw(s, pd, qp, false, word.revoked); f != OK {
 		return 0, f
 	}
 	return t.epochs.ticket(), OK
@@ -87,12 +91,12 @@ func (t *Table) StartLocalInvalidate(s STag, pd PD, qp uint32) (Ticket, Fault) {
 // withdraw replaces the state of an entry by the result of change, which must not be
 // valid. It does so for a queue pair, or for the peer of the queue pair. An entry that
 // is invalid already changes only if change locks it. An impossible index takes as long as
-// a wrong key.
-func (t *Table) withdraw(s STag, pd PD, qp uint32, peer bool, change func(word) word) Fault {
+// a wrong key. own reports that the entry was valid, and bound to the queue pair.
+func (t *Table) withdraw(s STag, pd PD, qp uint32, peer bool, change func(word) word) (own bool, f Fault) {
 	e, ok := t.at(s)
-	f := BadSTag
+	f = BadSTag
 	for {
-		w, parent := e.load(), e.parent.Load()
+		w, parent, bound := e.load(), e.parent.Load(), e.qp.Load() != 0
 		if !w.known(s) || !ok {
 			f = BadSTag // an earlier round may have set f to OK, before another caller changed the entry
 			break
@@ -106,11 +110,11 @@ func (t *Table) withdraw(s STag, pd PD, qp uint32, peer bool, change func(word) 
 		}
 		if next := change(w); !w.valid() && !next.busy() || e.swap(w, next) {
 			t.unbound(w, parent)
-			return OK
+			return bound && w.valid(), OK
 		}
 	}
 	t.refusals[f].Add(1)
-	return f
+	return false, f
 }
 
 // Fail makes an entry invalid because its memory cannot be accessed any more. The

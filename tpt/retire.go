@@ -30,7 +30,7 @@ func (t *Table) push(list *atomic.Uint32, first, last uint32) {
 // has passed. The table reuses the entry as after Deregister. The faults are those of
 // StartLocalInvalidate. If several calls name one STag, only one of them succeeds.
 func (t *Table) StartDeregister(s STag, pd PD, qp uint32) (Ticket, Fault) {
-	f := t.withdraw(s, pd, qp, false, word.taken)
+	_, f := t.withdraw(s, pd, qp, false, word.taken)
 	if f != OK {
 		return 0, f
 	}

@@ -1,5 +1,7 @@
 package tpt
 
+import "sync/atomic"
+
 // Tags are the entries of one iSCSI connection. The entry of a command has the command's
 // Initiator Task Tag as its STag, or the Target Transfer Tag of the command's data. Both
 // are 32 bits, opaque to the peer (RFC 7143 §11.2.1.8, §11.7.4). An entry of Tags leads to no memory: its
@@ -11,12 +13,17 @@ package tpt
 // pass a region. The functions that name an STag, such as Invalidate, do not know it either.
 //
 // Only the holder of the connection's step may call Bind, Revoke and Check. They never
-// wait, lock or allocate. Any goroutine may call Withdraw.
+// wait or lock, and allocate nothing for entries of the table. Any goroutine may call Withdraw.
 type Tags struct {
 	table *Table
 	pd    PD
-	slots []uint32 // index of the entry of each slot
+	slots []uint32                   // index of the entry of each slot
+	own   []atomic.Pointer[tagBlock] // entries that are not in the table, by slot; nil: they are there
 }
+
+// tagBlock is a part of the entries that are not in the table. Bind makes a block when one of
+// its slots is first used.
+type tagBlock [16]entry
 
 // noTag is the value with which iSCSI says that a PDU has no tag.
 const noTag STag = 0xffffffff
@@ -41,6 +48,52 @@ func (t *Table) ReserveTags(pd PD, n int) (*Tags, error) {
 		return nil, err
 	}
 	return g, t.lockTags(g, keys)
+}
+
+// OwnTags is ReserveTags for a connection of the kernel's TCP. The entries are not in the
+// table, and do not count there: the entries of the table are far from each other, so that
+// those of one connection would take up to a page of memory each. They take memory when Bind
+// first uses them. Errors: ErrMemory if n is out of range.
+func (t *Table) OwnTags(pd PD, n int) (*Tags, error) {
+	if n < 1 || n > MaxTags {
+		return nil, fail(ErrMemory, "make %d iSCSI tags: choose 1 to %d", n, MaxTags)
+	}
+	g := &Tags{table: t, pd: pd, slots: make([]uint32, n), own: make([]atomic.Pointer[tagBlock], (n+len(tagBlock{})-1)/len(tagBlock{}))}
+	for i := range g.slots {
+		g.slots[i] = uint32(i + 1)
+	}
+	return g, nil
+}
+
+// block makes the block of slot i, unless it is there. Only Bind calls it.
+func (g *Tags) block(i int) {
+	first := i / len(tagBlock{}) * len(tagBlock{})
+	p := &g.own[i/len(tagBlock{})]
+	if p.Load() != nil {
+		return
+	}
+	b := new(tagBlock)
+	for k := range b {
+		b[k].fill(fields{owner: g.table.owner, pd: g.pd, base: uint64(first + k)})
+		b[k].publish(b[k].load().next(0, KindISCSI, 0))
+	}
+	p.Store(b)
+}
+
+// at returns the entry with the index of s, whether s is valid or not.
+func (g *Tags) at(s STag) (e *entry, ok bool) {
+	if g.own == nil {
+		return g.table.at(s)
+	}
+	i := int(s.Index()) - 1
+	if i < 0 || i >= len(g.slots) {
+		return nil, false
+	}
+	b := g.own[i/len(tagBlock{})].Load()
+	if b == nil {
+		return nil, false
+	}
+	return &b[i%len(b)], true
 }
 
 // takeTags takes the entries of g, and chooses their keys.
@@ -113,8 +166,11 @@ func (g *Tags) Len() int { return len(g.slots) }
 // entry must not be valid. The STag is never 0xffffffff, which means no tag in iSCSI, and
 // its index is never 0.
 func (g *Tags) Bind(i int, length uint32, r Rights) STag {
+	if g.own != nil {
+		g.block(i)
+	}
 	index := g.slots[i]
-	e := &g.table.entries[index]
+	e, _ := g.at(NewSTag(index, 0))
 	w := e.load()
 	s := NewSTag(index, w.key()+1)
 	if s == noTag {
@@ -131,15 +187,16 @@ func (g *Tags) Bind(i int, length uint32, r Rights) STag {
 // Revoke makes the entry of slot i invalid. The next Check sees it. The caller is the
 // holder of the step, so no other engine uses the slot, and there is nothing to wait for.
 func (g *Tags) Revoke(i int) {
-	e := &g.table.entries[g.slots[i]]
-	e.publish(e.load().revoked())
+	if e, ok := g.at(NewSTag(g.slots[i], 0)); ok {
+		e.publish(e.load().revoked())
+	}
 }
 
 // Withdraw makes the entry of s invalid for a caller that does not hold the step. It
 // reports whether s was valid. The step may use the slot until Passed returns true for the
 // ticket. Withdraw never waits, locks or allocates.
 func (g *Tags) Withdraw(s STag) (Ticket, bool) {
-	e, ok := g.table.at(s)
+	e, ok := g.at(s)
 	for ok && g.owns(s.Index(), e) {
 		w := e.load()
 		if !g.serves(w, s) {
@@ -158,7 +215,7 @@ func (g *Tags) Withdraw(s STag) (Ticket, bool) {
 // index, validity, kind, key (BadSTag); protection domain and connection (WrongPD);
 // bounds (OutOfBounds); rights (NoRight). The first failure decides the Fault.
 func (g *Tags) Check(s STag, r Rights, off, n uint32) (i int, f Fault) {
-	e, ok := g.table.at(s)
+	e, ok := g.at(s)
 	if !ok {
 		return 0, g.refuse(BadSTag)
 	}
@@ -186,7 +243,7 @@ func (g *Tags) Check(s STag, r Rights, off, n uint32) (i int, f Fault) {
 // Slot returns the slot whose entry has the index of s, whether s is valid or not. ok is
 // false if the entry is of another connection, or of none.
 func (g *Tags) Slot(s STag) (i int, ok bool) {
-	e, ok := g.table.at(s)
+	e, ok := g.at(s)
 	if !ok || !g.owns(s.Index(), e) {
 		return 0, false
 	}
@@ -218,6 +275,10 @@ func (g *Tags) refuse(f Fault) Fault {
 // waits for the engines, as Deregister does. Release may be called twice.
 func (g *Tags) Release() {
 	t := g.table
+	if g.own != nil {
+		g.slots = nil
+		return
+	}
 	for _, index := range g.slots {
 		e := &t.entries[index]
 		for w := e.load(); !e.swap(w, w.taken()); w = e.load() {

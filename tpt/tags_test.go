@@ -312,3 +312,64 @@ func BenchmarkTags(b *testing.B) {
 		}
 	})
 }
+
+// TestOwnTags: tags that are not in the table serve only their own connection, take no entry
+// of the table, and are gone after Release.
+func TestOwnTags(t *testing.T) {
+	everywhere(t, 64, func(t *testing.T, c Config) {
+		s := newStage(t, c)
+		free := s.slots.free
+		g, err := s.OwnTags(s.pd, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		other := s.tags(1)
+		first, last := g.Bind(0, 10, RemoteWrite), g.Bind(99, 20, RemoteRead)
+		stale := g.Bind(50, 10, RemoteWrite)
+		g.Revoke(50)
+		g.Bind(50, 10, RemoteWrite)
+		for _, c := range []struct {
+			name string
+			s    STag
+			r    Rights
+			n    uint32
+			slot int
+			want Fault
+		}{
+			{"the first", first, RemoteWrite, 10, 0, OK},
+			{"the last", last, RemoteRead, 20, 99, OK},
+			{"too many octets", first, RemoteWrite, 11, 0, OutOfBounds},
+			{"the other right", last, RemoteWrite, 1, 0, NoRight},
+			{"one that was revoked", stale, RemoteWrite, 1, 0, BadSTag},
+			{"index 0", NewSTag(0, 1), 0, 0, 0, BadSTag},
+			{"an index past the last", NewSTag(101, last.Key()), 0, 0, 0, BadSTag},
+			{"the greatest index", NewSTag(1<<24-1, 1), 0, 0, 0, BadSTag},
+			{"no tag", noTag, 0, 0, 0, BadSTag},
+		} {
+			if i, f := g.Check(c.s, c.r, 0, c.n); i != c.slot || f != c.want {
+				t.Errorf("%s: slot %d, %v; want slot %d, %v", c.name, i, f, c.slot, c.want)
+			}
+		}
+		if _, f := other.Check(first, RemoteWrite, 0, 1); f == OK {
+			t.Error("tags of the table serve one that is not there")
+		}
+		if ticket, ok := g.Withdraw(first); !ok || !s.Passed(ticket) {
+			t.Error("a valid tag is not withdrawn")
+		}
+		if _, f := g.Check(first, RemoteWrite, 0, 1); f != BadSTag {
+			t.Errorf("a tag that was withdrawn: %v", f)
+		}
+		if s.slots.free != free-1 {
+			t.Errorf("%d entries of the table are taken, want 1", free-s.slots.free)
+		}
+		other.Release()
+		g.Release()
+		g.Release()
+		if _, ok := g.Slot(last); ok {
+			t.Error("a tag has a slot after Release")
+		}
+		if _, err := s.OwnTags(s.pd, MaxTags+1); !errors.Is(err, ErrMemory) {
+			t.Errorf("too many tags: %v", err)
+		}
+	})
+}
