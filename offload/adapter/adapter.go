@@ -12,6 +12,7 @@ import (
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/offload/control"
 	"github.com/stag-rdma/stag/offload/heap"
+	"github.com/stag-rdma/stag/offload/kernelport"
 	"github.com/stag-rdma/stag/offload/signal"
 	"github.com/stag-rdma/stag/offload/undo"
 	"github.com/stag-rdma/stag/tpt"
@@ -25,6 +26,7 @@ type Adapter struct {
 	cfg     Config
 	log     *slog.Logger
 	layers  []Layer
+	later   laterLayers // layers that came after Open
 	space   *loader.Namespace
 	net     *loader.Net // network namespace of the ports; nil with KernelPort
 	ways    loader.Recent[loader.Query, loader.Route]
@@ -45,8 +47,9 @@ type Adapter struct {
 	life context.Context
 	die  context.CancelCauseFunc
 
-	running sync.WaitGroup // counts goroutines of kernel ports, and goroutines that Go has started
-	lost    atomic.Int32   // number of ports that are lost for good
+	lot     *kernelport.Lot // where idle connections over the kernel's TCP wait; nil without KernelPort
+	running sync.WaitGroup  // counts goroutines of kernel ports, and goroutines that Go has started
+	lost    atomic.Int32    // number of ports that are lost for good
 
 	// busy guards the table and the heap. Users of the table and the heap hold it for
 	// reading. Close holds it for writing while it frees them. No engine takes busy.
@@ -91,6 +94,12 @@ func (a *Adapter) open() (err error) {
 	})
 	if err != nil {
 		return err
+	}
+	if a.cfg.KernelPort {
+		if a.lot, err = kernelport.NewLot(); err != nil {
+			return err
+		}
+		a.undo.Add(a.lot.Close)
 	}
 	if err := a.openPorts(); err != nil {
 		return err

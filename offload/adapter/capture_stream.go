@@ -90,7 +90,7 @@ func (c *captures) departed(f flowOf) (s report.Stream, known bool) {
 
 // connections lists the connections of all layers.
 func (a *Adapter) connections() (all []Connection) {
-	for _, l := range a.layers {
+	for _, l := range a.reporters() {
 		all = append(all, l.Connections()...)
 	}
 	return all

@@ -53,6 +53,9 @@ type interruptible interface{ Between(fn func()) }
 // Runner runs the steps of connections.
 type Runner = visits.Runner
 
+// Sleeper is a Runner in which a visitor can wait for arrivals.
+type Sleeper = visits.Sleeper
+
 // Conn is a connection that was taken over. A Conn does not change. A Conn is safe for
 // concurrent use.
 type Conn struct {
@@ -96,6 +99,14 @@ func (c *Conn) Runner() Runner {
 
 // Carrier returns the carrier of the connection.
 func (c *Conn) Carrier() Carrier { return c.carrier }
+
+// PeerClosed reports whether the peer has closed its direction. Over the kernel's TCP the ULP
+// may hear of it later. An engine has told the ULP, or does so in the next step: PeerClosed
+// returns false.
+func (c *Conn) PeerClosed() bool {
+	k, ok := c.carrier.(kernelCarrier)
+	return ok && k.PeerClosed()
+}
 
 // Device returns the name that reports give to the port of the connection.
 func (c *Conn) Device() string {

@@ -2,6 +2,7 @@ package adapter
 
 import (
 	"net/netip"
+	"sync"
 
 	"github.com/stag-rdma/stag/offload/report"
 )
@@ -30,6 +31,40 @@ type Reporter interface {
 	Connections() []Connection
 	// Snapshot begins a report.
 	Snapshot() Snapshot
+}
+
+// laterLayers are layers that Open does not know. The program closes their connections.
+type laterLayers struct {
+	mu     sync.Mutex // guards the fields below; no engine takes it
+	byKey  map[any]Reporter
+	sorted []Reporter // in the order of their coming
+}
+
+// Extend returns the reporter of a layer that comes after Open. The first call with a key
+// makes the reporter, which stays until Close. The layer must end its connections when
+// Life ends.
+func (a *Adapter) Extend(key any, make func() Reporter) Reporter {
+	l := &a.later
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.byKey[key] == nil {
+		if l.byKey == nil {
+			l.byKey = map[any]Reporter{}
+		}
+		l.byKey[key] = make()
+		l.sorted = append(l.sorted, l.byKey[key])
+	}
+	return l.byKey[key]
+}
+
+// reporters returns the reporters of all layers.
+func (a *Adapter) reporters() (all []Reporter) {
+	for _, l := range a.layers {
+		all = append(all, l)
+	}
+	a.later.mu.Lock()
+	defer a.later.mu.Unlock()
+	return append(all, a.later.sorted...)
 }
 
 // Snapshot is a layer's part of one report.

@@ -232,3 +232,28 @@ func TestStatsOfTheDevice(t *testing.T) {
 		}
 	})
 }
+
+// TestLaterLayer: a layer that comes after Open is in reports and among the connections, and each key has one layer.
+func TestLaterLayer(t *testing.T) {
+	r := &rig{Stage: common.On(t)}
+	a := r.open(Config{KernelPort: true, NoControl: true})
+	l, made := &testLayer{}, 0
+	type key struct{}
+	for range 2 {
+		if a.Extend(key{}, func() Reporter { made++; return l }) != Reporter(l) {
+			t.Error("another layer")
+		}
+	}
+	if made != 1 {
+		t.Errorf("%d layers were made", made)
+	}
+	l.set(Connection{Stream: report.Stream{QP: 9}})
+	has := func() bool {
+		return slices.ContainsFunc(a.connections(), func(c Connection) bool { return c.Stream.QP == 9 })
+	}
+	e, err := a.Report(r.Ctx(), report.AllParts)
+	r.Must(err)
+	if !has() || !slices.ContainsFunc(e.Counters, func(c report.Counter) bool { return c.Layer == "test" && c.Name == "reports" }) {
+		t.Errorf("the layer is not reported: %+v", e.Counters)
+	}
+}

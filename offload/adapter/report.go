@@ -41,7 +41,7 @@ func (a *Adapter) report(ctx context.Context, parts report.Parts) (report.Engine
 	defer stop()
 	r := report.Engine{
 		Schema: report.Schema, PID: os.Getpid(), Program: program(), Adapter: a.number, Started: a.began, Netns: a.cookie,
-		Devices: []report.Device{}, Flows: []report.Flow{}, Queues: []report.Queue{}, QPs: []report.QP{}, CQs: []report.CQ{}, SRQs: []report.SRQ{},
+		Devices: []report.Device{}, Flows: []report.Flow{}, Queues: []report.Queue{}, QPs: []report.QP{}, CQs: []report.CQ{}, SRQs: []report.SRQ{}, ISCSI: []report.Session{}, LUNs: []report.LUN{},
 	}
 	layers, conns := a.snapshots()
 	for _, p := range a.ports {
@@ -69,7 +69,7 @@ func (a *Adapter) report(ctx context.Context, parts report.Parts) (report.Engine
 // snapshots begins a report of every layer. snapshots calls Look of the connections
 // that no engine runs. Each engine later calls Look of all its connections at once.
 func (a *Adapter) snapshots() (layers []Snapshot, conns []*Connection) {
-	for _, l := range a.layers {
+	for _, l := range a.reporters() {
 		s := l.Snapshot()
 		layers = append(layers, s)
 		list := s.Connections()

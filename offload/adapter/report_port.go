@@ -33,7 +33,7 @@ var noAddresses = []netip.Prefix{}
 // reportPort calls Look of the connections that the port's engines run.
 func (a *Adapter) reportPort(ctx context.Context, p *Port, conns []*Connection, parts report.Parts, r *report.Engine) error {
 	var live map[engine.FlowID]*liveFlow
-	if parts.Any(report.PartFlows | report.PartQPs | report.PartQueues | report.PartCounters | report.PartCounts) {
+	if parts.Any(report.PartFlows | report.PartQPs | report.PartQueues | report.PartCounters | report.PartCounts | report.PartISCSI | report.PartLUNs) {
 		var err error
 		if live, err = p.connections(ctx, conns, r); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)

@@ -80,6 +80,12 @@ func leaveOut(r *report.Engine, parts report.Parts) {
 	if !parts.Any(report.PartSRQs) {
 		r.SRQs = nil
 	}
+	if !parts.Any(report.PartISCSI) {
+		r.ISCSI = nil
+	}
+	if !parts.Any(report.PartLUNs) {
+		r.LUNs = nil
+	}
 	if !parts.Any(report.PartQueues) {
 		r.Queues = nil
 	}

@@ -101,7 +101,7 @@ func (s *Socket) runKernelPort(ulp stream.ULP, how TakeOver) (*Conn, error) {
 			return nil, err
 		}
 	}
-	k, err := kernelport.New(s.TCPConn, ulp, kernelport.Config{Table: s.adapter.table, After: s.adapter.board.Deliver})
+	k, err := kernelport.New(s.TCPConn, ulp, kernelport.Config{Table: s.adapter.table, After: s.adapter.board.Deliver, Lot: s.adapter.lot})
 	if err != nil {
 		return nil, err
 	}

@@ -161,6 +161,12 @@ func (d *decoder) list(name string, r *report.Engine) error {
 		return elements(d, &r.CQs, func(*report.CQ) int { return 0 })
 	case report.PartSRQs:
 		return elements(d, &r.SRQs, func(*report.SRQ) int { return 0 })
+	case report.PartISCSI:
+		return elements(d, &r.ISCSI, func(x *report.Session) int {
+			return memory(x.Counters) + (len(x.CommandAges)+len(x.LUNs))*int(reflect.TypeFor[int]().Size())
+		})
+	case report.PartLUNs:
+		return elements(d, &r.LUNs, func(*report.LUN) int { return 0 })
 	case report.PartQueues:
 		return elements(d, &r.Queues, func(x *report.Queue) int { return memory(x.Counters) })
 	case report.PartCounters:

@@ -16,6 +16,7 @@ func encode(to io.Writer, e report.Engine, regions iter.Seq[report.MR]) error {
 	w := bufio.NewWriterSize(to, 64<<10)
 	head := e
 	head.Devices, head.Flows, head.QPs, head.CQs, head.Queues, head.Counters, head.MRs = nil, nil, nil, nil, nil, nil, nil
+	head.ISCSI, head.LUNs = nil, nil
 	text, err := json.Marshal(head)
 	if err != nil {
 		return err
@@ -28,6 +29,8 @@ func encode(to io.Writer, e report.Engine, regions iter.Seq[report.MR]) error {
 		func() error { return encodeList(w, "cqs", e.CQs) },
 		func() error { return encodeList(w, "queues", e.Queues) },
 		func() error { return encodeList(w, "counters", e.Counters) },
+		func() error { return encodeList(w, "iscsi", e.ISCSI) },
+		func() error { return encodeList(w, "luns", e.LUNs) },
 	} {
 		if err := list(); err != nil {
 			return err

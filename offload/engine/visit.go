@@ -20,7 +20,7 @@ const turns = 8
 // visitors come so often that they find the arrivals themselves (package visits). A
 // visitor that is going to sleep must call Watch.
 func (e *Engine) Visit(now clock.Instant) {
-	e.visits.Enter()
+	e.visits.Enter(now)
 	for range turns {
 		if _, ok := e.turn(now, false); !ok {
 			return // the token's holder looks at the doorbells after giving it back

@@ -89,7 +89,7 @@ func TestStepAllocatesNothing(t *testing.T) {
 			if err := k.poll(clock.Now()); err != nil {
 				t.Fatal(err)
 			}
-			k.pollFDs[1].Revents = 0
+			k.poller.fds[1].Revents = 0
 			if err := k.wake(); err != nil {
 				t.Fatal(err)
 			}

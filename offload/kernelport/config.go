@@ -17,6 +17,10 @@ type Config struct {
 	// wait for the steps of this connection. nil: the ULP uses no table.
 	Table *tpt.Table
 
+	// Lot is where the connection waits while it is idle. nil: Run occupies a thread while it
+	// waits.
+	Lot *Lot
+
 	// After runs after every step and after Fault. After delivers the signals that the
 	// ULP has raised meanwhile. nil: no call.
 	After func()

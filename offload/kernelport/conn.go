@@ -21,9 +21,11 @@ type Conn struct {
 	// The goroutine that holds stepping owns these fields. That is the goroutine of
 	// Run, or a visitor.
 	ulp      stream.ULP
+	direct   direct
 	fd       int
 	rx       ring
 	tx       outbox
+	buffers  []byte        // memory of rx and tx
 	after    func()        // value of Config.After
 	limit    int           // value of Config.Segment
 	segment  int           // result of MaxEmit
@@ -45,9 +47,7 @@ type Conn struct {
 	reader   *tpt.Reader // reader of table, valid while Run runs
 
 	// The goroutine of Run owns these fields.
-	pollFDs [2]unix.PollFd
-	timeout unix.Timespec
-	counter [8]byte // value that was read from the eventfd
+	poller poller
 
 	// Several goroutines use these fields.
 	bell         atomic.Bool // doorbell: the ULP's Transmit must be called
@@ -61,6 +61,8 @@ type Conn struct {
 	// stepping is held during each step, and not while Run waits.
 	stepping sync.Mutex
 	visits   visits.Book
+	doze     doze
+	parking  parking
 
 	// mu keeps Ring and Close from using descriptors that are being closed.
 	mu      sync.Mutex
@@ -80,12 +82,16 @@ func New(c syscall.Conn, ulp stream.ULP, cfg Config) (*Conn, error) {
 		ulp: ulp, fd: -1, eventFD: -1, limit: cfg.Segment, table: cfg.Table, after: cfg.After,
 		readable: true, writable: true, done: make(chan struct{}),
 	}
+	k.direct.ulp, _ = ulp.(stream.Placer)
+	k.parking.lot, k.parking.out = cfg.Lot, make(chan struct{}, 1)
 	if err := k.open(c); err != nil {
 		k.release()
 		return nil, fmt.Errorf("kernel port: %w", err)
 	}
-	k.rx.buf = make([]byte, cfg.RcvBuf)
-	k.tx.buf = make([]byte, cfg.SndBuf)
+	if err := k.mapBuffers(cfg.RcvBuf, cfg.SndBuf); err != nil {
+		k.release()
+		return nil, fmt.Errorf("kernel port: %w", err)
+	}
 	k.bell.Store(true) // Transmit is called once at the start
 	return k, nil
 }
@@ -139,7 +145,7 @@ func (c *Conn) RingSilently() { c.bell.Store(true) }
 
 // rouse wakes Run, if it sleeps.
 func (c *Conn) rouse() {
-	if !c.asleep.CompareAndSwap(true, false) {
+	if !c.asleep.CompareAndSwap(true, false) || c.parking.leave() {
 		return
 	}
 	c.mu.Lock()
@@ -216,13 +222,28 @@ func (c *Conn) finish(err error) {
 	c.reader.Enter()
 	c.ulp.Fault(clock.Now(), err)
 	c.reader.Leave()
+	c.unmapBuffers()
 	c.stepping.Unlock()
+	c.doze.close(c)
 	c.tell()
 	c.err = err
 	close(c.done)
 }
 
-// release closes the descriptors.
+// PeerClosed reports whether the peer has closed its direction, or the connection has ended.
+// It asks the socket: the ULP may hear of it later. Any goroutine may call it.
+func (c *Conn) PeerClosed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.fd < 0 {
+		return true
+	}
+	fds := []unix.PollFd{{Fd: int32(c.fd), Events: unix.POLLRDHUP}}
+	n, err := unix.Poll(fds, 0)
+	return err == nil && n == 1
+}
+
+// release closes the descriptors, but that of doze.
 func (c *Conn) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -230,6 +251,9 @@ func (c *Conn) release() {
 		unix.Close(c.eventFD)
 	}
 	if c.fd >= 0 {
+		if c.parking.lot != nil {
+			c.parking.lot.forget(c)
+		}
 		unix.Close(c.fd)
 	}
 	c.eventFD, c.fd = -1, -1

@@ -16,7 +16,8 @@ import (
 // Run moves octets between socket and ULP until the connection has ended. It returns
 // the error that Fault got: nil after a close in both directions. If ctx ends first,
 // Run resets the connection. A second Run, or a Run after Close, returns ErrRunning.
-// While Run waits, it occupies a thread in poll.
+// While Run waits, it occupies a thread in poll. With a Config.Lot an idle connection occupies
+// none.
 func (c *Conn) Run(ctx context.Context) error {
 	c.mu.Lock()
 	if c.begun {
@@ -51,6 +52,7 @@ func (c *Conn) loop() error {
 			return err
 		}
 		sleep := c.visits.MaySleep(now)
+		c.endLong()
 		if moved && sleep == 0 {
 			continue
 		}
@@ -119,17 +121,30 @@ func (c *Conn) read() (arrived bool) {
 	if !c.readable || c.eof || c.ended != nil || len(space) == 0 {
 		return false
 	}
-	n, err := unix.Read(c.fd, space)
+	pieces, space := c.direct.pieces(space, c.rx.used != 0)
+	var n, want int
+	var err error
+	if len(pieces) == 0 {
+		want = len(space)
+		n, err = unix.Read(c.fd, space)
+	} else {
+		want = c.direct.wanted + len(space)
+		n, err = unix.Readv(c.fd, pieces)
+	}
+	clear(pieces) // the memory is the application's
 	switch {
 	case n > 0:
-		c.rx.grow(n)
-		c.readable = n == len(space)
+		c.rx.grow(c.direct.placed(n))
+		c.readable = n == want
 		return true
 	case err == nil:
 		c.eof = true
 		return true
 	case errors.Is(err, unix.EAGAIN):
 		c.readable = false
+	case errors.Is(err, unix.EFAULT) && len(pieces) != 0:
+		c.direct.ulp = nil // the ULP finds out by itself that the memory is gone
+		return c.read()
 	case !errors.Is(err, unix.EINTR):
 		c.ended = fault("read", err)
 	}

@@ -16,7 +16,7 @@ const turns = 8
 // Run still handles deadlines. Run also handles arrivals, unless visitors come often
 // enough (package visits). A visitor must call Watch before it goes to sleep.
 func (c *Conn) Visit(now clock.Instant) {
-	c.visits.Enter()
+	c.visits.Enter(now)
 	for turn := range turns {
 		if !c.stepping.TryLock() {
 			return // the goroutine that steps looks at the doorbell afterwards
@@ -31,9 +31,13 @@ func (c *Conn) Visit(now clock.Instant) {
 		c.pace(now)
 		more := c.drained
 		wake := c.standing() != before || c.asleep.Load() && c.oversleeps()
+		blind := c.doze.asleep.Load() && c.events()&^c.doze.wanted != 0
 		c.stepping.Unlock()
 		if wake {
 			c.rouse()
+		}
+		if blind {
+			c.Nudge()
 		}
 		c.tell()
 		if !more && !c.bell.Load() {

@@ -22,7 +22,7 @@ func (c *Conn) wait(now clock.Instant, sleep time.Duration) error {
 	ready := sleep == 0 || c.visits.BeginSleep()
 	var err error
 	if ready && !c.bell.Load() {
-		err = c.poll(c.alarm)
+		err = c.pollOrPark(c.alarm, sleep != 0)
 	}
 	c.asleep.Store(false)
 	c.visits.EndSleep()
@@ -41,15 +41,15 @@ func (c *Conn) prepare(now clock.Instant, sleep time.Duration) {
 	defer c.stepping.Unlock()
 	c.asleep.Store(true) // must be set before another step can make the deadline earlier
 	c.alarm, c.wanted = c.ulp.Deadline(), c.events()
-	c.pollFDs[0] = unix.PollFd{Fd: int32(c.fd), Events: c.wanted}
-	c.pollFDs[1] = unix.PollFd{Fd: int32(c.eventFD), Events: unix.POLLIN}
+	c.poller.fds[0] = unix.PollFd{Fd: int32(c.fd), Events: c.wanted}
+	c.poller.fds[1] = unix.PollFd{Fd: int32(c.eventFD), Events: unix.POLLIN}
 	switch {
 	case sleep != 0:
-		c.pollFDs[0].Fd = -1
+		c.poller.fds[0].Fd = -1
 		c.alarm = clock.Sooner(c.alarm, now.Add(sleep))
 	case c.hung && (c.eof || len(c.rx.space()) == 0):
 		// With the socket's descriptor, poll would return at once, again and again.
-		c.pollFDs[0].Fd = -1
+		c.poller.fds[0].Fd = -1
 		c.alarm = clock.Sooner(c.alarm, now.Add(recheck))
 	}
 }
@@ -70,10 +70,10 @@ func (c *Conn) events() (events int16) {
 func (c *Conn) poll(until clock.Instant) error {
 	timeout := (*unix.Timespec)(nil)
 	if until != clock.Never {
-		c.timeout = unix.NsecToTimespec(max(0, int64(until.Sub(clock.Now()))))
-		timeout = &c.timeout
+		c.poller.timeout = unix.NsecToTimespec(max(0, int64(until.Sub(clock.Now()))))
+		timeout = &c.poller.timeout
 	}
-	_, err := unix.Ppoll(c.pollFDs[:], timeout, nil)
+	_, err := unix.Ppoll(c.poller.fds[:], timeout, nil)
 	if err != nil && !errors.Is(err, unix.EINTR) {
 		return fmt.Errorf("poll: %w", err)
 	}
@@ -82,7 +82,7 @@ func (c *Conn) poll(until clock.Instant) error {
 
 // wake records the events that poll returned.
 func (c *Conn) wake() error {
-	got := c.pollFDs[0].Revents
+	got := c.poller.fds[0].Revents
 	if got&(unix.POLLIN|unix.POLLHUP|unix.POLLERR) != 0 {
 		c.readable = true
 	}
@@ -90,9 +90,9 @@ func (c *Conn) wake() error {
 		c.writable = true
 	}
 	c.hung = c.hung || got&unix.POLLHUP != 0
-	if c.pollFDs[1].Revents != 0 {
+	if c.poller.fds[1].Revents != 0 {
 		// Read cannot fail: the counter was positive.
-		_, _ = unix.Read(c.eventFD, c.counter[:])
+		_, _ = unix.Read(c.eventFD, c.poller.counter[:])
 	}
 	// A read of the socket would report the error. If no read follows, read the error
 	// here.

@@ -22,9 +22,10 @@ const (
 	// packet for verified (CHECKSUM_PARTIAL). A bridge can bring a packet from a wire
 	// to the veth. Such a packet has a whole checksum, or the kernel has joined it with
 	// other packets. In the latter case the kernel has verified the checksum first.
-	// Damage on the wire passes only if it leaves exactly the pseudo-header's sum in
-	// the field: one time in 65536, as often as damage passes a whole checksum. The CRC
-	// of MPA, where it is in use, protects the payload in any case.
+	// A segment that such a wire has damaged passes one time in 65536: if the damage
+	// leaves exactly the pseudo-header's sum in the field. The CRC of MPA, where it is
+	// in use, protects the payload in any case. Without a CRC, and with a wire behind
+	// the veth, choose PartialRefused.
 	//
 	// Departs from RFC 9293 §3.1, which requires that every checksum is verified.
 	PartialOnVeth Partial = iota

@@ -117,9 +117,13 @@ func TestReceiveInvalidate(t *testing.T) {
 }
 
 // A region that is bound to the QP serves the QP's peer. The peer may invalidate it
-// without a right for that (RFC 5041 §8.2, RFC 5040 §8.1.1 rule 7).
+// without a right for that (RFC 5041 §8.2, RFC 5040 §8.1.1 rule 7). No other engine can use
+// the region, so the completion waits for none.
 func TestBoundRegion(t *testing.T) {
 	s := open(t)
+	other := s.table.Join()
+	defer other.Close()
+	other.Enter()
 	mine := s.bound(s.q.Number(), tpt.LocalWrite|tpt.RemoteWrite)
 	s.receives(work.RecvWR{ID: 1})
 	s.gets(write(mine, 0, []byte("hi")), untagged(wire.OpSendInvalidate, true, mine, 0, 1, 0, nil))

@@ -16,15 +16,15 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// rounds is how often each way to revoke runs under fire. STAG_LONG=1 means 100,000.
-var rounds = flag.Int("rounds", 0, "how often each way to revoke an STag runs under fire; 0: 200, or 100,000 with STAG_LONG=1")
+// rounds is how often each way to revoke runs under fire.
+var rounds = flag.Int("rounds", 0, "how often each way to revoke an STag runs under fire; 0: 200, or 25,000 with STAG_LONG=1")
 
 func revokeRounds() int {
 	switch {
 	case *rounds != 0:
 		return *rounds
 	case os.Getenv("STAG_LONG") == "1":
-		return 100_000
+		return 25_000
 	}
 	return 200
 }

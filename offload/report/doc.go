@@ -5,6 +5,7 @@
 //	 ├ Device         a port
 //	 ├ Flow           a connection that was taken over; Queue, its AF_XDP queues
 //	 ├ QP, CQ, MR     the verbs' objects
+//	 ├ Session, LUN   iSCSI sessions, and logical units that are served or used
 //	 └ Counter        what was counted, by layer and name
 //	Parts             the parts of the report that a tool asks for (parts.go)
 //	Filter, Batch     the request and the packets of a capture (capture.go)

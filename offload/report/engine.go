@@ -21,6 +21,8 @@ type Engine struct {
 	QPs      []QP      `json:"qps,omitzero"`
 	CQs      []CQ      `json:"cqs,omitzero"`
 	SRQs     []SRQ     `json:"srqs,omitzero"`
+	ISCSI    []Session `json:"iscsi,omitzero"`
+	LUNs     []LUN     `json:"luns,omitzero"`
 	Queues   []Queue   `json:"queues,omitzero"`
 	Counters []Counter `json:"counters,omitzero"`
 	MRs      []MR      `json:"mrs,omitzero"`
@@ -35,4 +37,8 @@ type Counts struct {
 	Overrun    int                       `json:"cqs_overrun"` // number of CQs that are overrun
 	MRs        map[string]int            `json:"mrs"`         // number of entries by kind
 	Registered uint64                    `json:"registered_bytes"`
+	// ISCSI counts the iSCSI sessions by role and state; nil if no session was opened.
+	ISCSI map[string]map[string]int `json:"iscsi,omitempty"`
+	// Commands counts the commands of iSCSI sessions that are in progress, by role.
+	Commands map[string]int `json:"iscsi_commands,omitempty"`
 }

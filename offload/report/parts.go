@@ -21,11 +21,13 @@ const (
 	PartCounters
 	PartCounts
 	PartSRQs
+	PartISCSI
+	PartLUNs
 
-	AllParts = PartDevices | PartFlows | PartQPs | PartMRs | PartCQs | PartSRQs | PartQueues | PartCounters | PartCounts
+	AllParts = PartDevices | PartFlows | PartQPs | PartMRs | PartCQs | PartSRQs | PartQueues | PartCounters | PartCounts | PartISCSI | PartLUNs
 )
 
-var partNames = []string{"devices", "flows", "qps", "mrs", "cqs", "queues", "counters", "counts", "srqs"}
+var partNames = []string{"devices", "flows", "qps", "mrs", "cqs", "queues", "counters", "counts", "srqs", "iscsi", "luns"}
 
 // Any reports whether p has one of the parts in q.
 func (p Parts) Any(q Parts) bool { return p&q != 0 }

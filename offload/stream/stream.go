@@ -111,6 +111,23 @@ type ULP interface {
 	Deadline() clock.Instant
 }
 
+// Placer is a ULP that knows the place of octets before they arrive, such as the rest of a
+// long PDU. A Stream that must copy received octets anyway, as the kernel port must, copies
+// them to that place. Views never shows these octets.
+type Placer interface {
+	ULP
+
+	// Place fills dst with the memory for the next octets of the stream, in order, and
+	// returns how many pieces it filled. It returns 0 if the ULP wants to see the next
+	// octets in Views. The stream calls Place only while Views would show nothing. It uses
+	// the memory only until its step ends.
+	Place(dst [][]byte) int
+
+	// Placed says that the next n octets of the stream are in that memory. Receive follows
+	// within the same step.
+	Placed(n int)
+}
+
 // Causes of the end of a stream. ULP.Fault gets one of these, possibly wrapped.
 var (
 	ErrReset             = errors.New("connection reset by peer")

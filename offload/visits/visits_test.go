@@ -16,13 +16,22 @@ type keeper struct {
 	now clock.Instant
 }
 
-// after lets d pass, with n visits, and demands a sleep of want.
+// after lets d pass, with n visits at its end, and demands a sleep of want.
 func (k *keeper) after(d time.Duration, n int, want time.Duration) {
 	k.Helper()
 	k.now = k.now.Add(d)
+	k.visit(n)
+	k.sleeps(d, n, want)
+}
+
+func (k *keeper) visit(n int) {
 	for range n {
-		k.Enter()
+		k.Enter(k.now)
 	}
+}
+
+func (k *keeper) sleeps(d time.Duration, n int, want time.Duration) {
+	k.Helper()
 	if got := k.MaySleep(k.now); got != want {
 		k.Errorf("at %v, after %v with %d visits, a sleep of %v; want %v", time.Duration(k.now), d, n, got, want)
 	}
@@ -65,9 +74,7 @@ func TestNapsEnd(t *testing.T) {
 	k := newKeeper(t)
 	for slept := time.Duration(0); slept < longest-16*ms; {
 		k.now = k.now.Add(max(k.sleep, ms))
-		for range 1000 {
-			k.Enter()
-		}
+		k.visit(1000)
 		sleep := k.MaySleep(k.now)
 		if sleep == 0 {
 			t.Fatalf("no sleep after sleeps of %v together", slept)
@@ -102,4 +109,62 @@ func TestLeaving(t *testing.T) {
 	}
 	k.EndSleep()
 	k.after(ms, 100, 0)
+}
+
+// TestStopping: a keeper does not sleep once more for visitors that came often, and have
+// stopped before the end of its sleep.
+func TestStopping(t *testing.T) {
+	k := newKeeper(t)
+	k.after(ms, 1000, ms)
+	k.visit(1000)
+	k.now = k.now.Add(atLeast)
+	k.sleeps(atLeast, 1000, 2*ms)
+	k.visit(1000)
+	k.now = k.now.Add(atLeast + 1)
+	k.sleeps(atLeast+1, 1000, 0)
+}
+
+// TestDozing: the keeper leaves arrivals to a visitor that waits for them, also between two
+// of its waits, and to nobody when the visitor has gone.
+func TestDozing(t *testing.T) {
+	k := newKeeper(t)
+	k.BeginDoze()
+	k.after(0, 0, lastSleep)
+	k.EndDoze()
+	k.BeginDoze()
+	k.after(8*ms, 1, lastSleep)
+	k.EndDoze()
+	k.BeginDoze()
+	k.EndDoze()
+	k.after(8*ms, 1, lastSleep) // it may be between two waits
+	k.after(8*ms, 1, 0)
+	k.BeginDoze()
+	k.EndDoze()
+	k.after(8*ms, 0, 0) // it does not wait any more
+	k.BeginDoze()
+	k.Leave() // another visitor
+	k.after(ms, 1, 0)
+	k.EndDoze()
+	k.after(ms, 1, 0)
+}
+
+// TestLongDoze: the keeper leaves arrivals to one wait of a visitor for the time of one sleep.
+func TestLongDoze(t *testing.T) {
+	k := newKeeper(t)
+	k.BeginDoze()
+	k.after(0, 0, lastSleep)
+	k.after(ms, 0, lastSleep) // something else has woken the keeper
+	if k.Tired() {
+		t.Error("a short wait is over")
+	}
+	k.after(7*ms, 0, 0)
+	if !k.Tired() {
+		t.Error("a long wait is not over")
+	}
+	k.EndDoze()
+	k.BeginDoze()
+	k.after(ms, 0, lastSleep)
+	if k.Tired() {
+		t.Error("a new wait is over")
+	}
 }

@@ -24,6 +24,9 @@ func (c *CQ) Resize(depth int) error {
 		head := c.ends.head.Load() // before tail: the difference must not be negative
 		pos := old.tail.Load()
 		if waiting := pos - head; waiting > r.size {
+			if c.ends.head.Load() != head {
+				continue // completions were pushed and polled meanwhile, so waiting is too large
+			}
 			old.next.Store(nil)
 			return &TooManyError{Waiting: waiting, Room: n}
 		}

@@ -1,0 +1,110 @@
+package kernelport
+
+import (
+	"context"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stag-rdma/stag/test/contract"
+)
+
+func newLot(t testing.TB) *Lot {
+	t.Helper()
+	l, err := NewLot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		if len(l.conns) != 0 {
+			t.Errorf("%d connections are left in the lot", len(l.conns))
+		}
+	})
+	return l
+}
+
+func TestContractInALot(t *testing.T) {
+	contract.Run(t, func(t testing.TB) contract.Pair { return &realPair{t: t, cfg: Config{Lot: newLot(t)}} })
+}
+
+// resident returns how many pages of b are in memory.
+func resident(t *testing.T, b []byte) (n int) {
+	t.Helper()
+	pages := make([]byte, (len(b)+os.Getpagesize()-1)/os.Getpagesize())
+	if err := mincore(b, pages); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range pages {
+		n += int(p & 1)
+	}
+	return n
+}
+
+// TestIdleThreads: connections that are idle occupy no threads and no memory for buffers, and
+// each wakes up for what arrives, for a doorbell and for its end.
+func TestIdleThreads(t *testing.T) {
+	const n = 200
+	lot := newLot(t)
+	var all sync.WaitGroup
+	conns, ulps := make([]*Conn, n), make([]*counting, n)
+	peers := make([]interface {
+		Write([]byte) (int, error)
+		CloseWrite() error
+	}, n)
+	for i := range conns {
+		a, b := sockets(t)
+		ulps[i], peers[i] = new(counting), b
+		conns[i] = port(t, a, ulps[i], Config{Lot: lot, RcvBuf: 4 << 10, SndBuf: 64 << 10})
+		for k := range conns[i].buffers {
+			conns[i].buffers[k] = 1
+		}
+		all.Go(func() { conns[i].Run(context.Background()) })
+	}
+	parked := func() {
+		for _, c := range conns {
+			for !c.parking.in.Load() {
+				time.Sleep(100 * time.Microsecond)
+			}
+		}
+	}
+	parked()
+	for i, c := range conns {
+		if n := resident(t, c.buffers); n != 0 {
+			t.Fatalf("idle connection %d has %d pages of buffers", i, n)
+		}
+	}
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(tasks) > n/2 {
+		t.Errorf("%d threads for %d idle connections", len(tasks), n)
+	}
+	for round := range 3 {
+		for i, c := range conns {
+			if _, err := peers[i].Write([]byte{1}); err != nil {
+				t.Fatal(err)
+			}
+			c.Ring()
+		}
+		for i, c := range conns {
+			for got := 0; got <= round; c.Between(func() { got = ulps[i].octets }) {
+				time.Sleep(10 * time.Microsecond)
+			}
+		}
+		parked()
+	}
+	for i, c := range conns {
+		if err := peers[i].CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}
+	all.Wait()
+}
