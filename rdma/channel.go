@@ -41,6 +41,13 @@ type CompChannel struct {
 type CQOptions struct {
 	Channel *CompChannel // channel for the events of the CQ; nil means none
 	Context any          // value of the program, which CQ.Context returns (cq_context of libibverbs)
+
+	// Handler, if set, runs when an armed CQ gets a completion of the kind that Arm names
+	// (comp_handler of the Linux kernel's ib_create_cq). It runs on the goroutine that
+	// made the step, with no lock held. It may poll, arm and post, and must not block. A CQ
+	// with a Handler leaves the connections' work to the adapter's goroutines, whatever
+	// Config.Progress says.
+	Handler func()
 }
 
 // CreateCompChannel makes a completion channel. A CQ uses the channel that CreateCQ gets

@@ -24,6 +24,7 @@ type CQ struct {
 	number  uint32 // number in `stag show cqs`
 	notify  chan struct{}
 	channel *CompChannel // nil: none
+	handler func()       // nil: none
 	context any
 
 	polling  sync.Mutex // lock that is held during Poll
@@ -74,7 +75,7 @@ func (c *CQ) choose(o []CQOptions) error {
 	case len(o) == 0:
 		return nil
 	}
-	c.context, c.channel = o[0].Context, o[0].Channel
+	c.context, c.channel, c.handler = o[0].Context, o[0].Channel, o[0].Handler
 	if c.channel == nil {
 		return nil
 	}
@@ -240,6 +241,9 @@ func (c *CQ) news() {
 	}
 	if c.channel != nil {
 		c.channel.add(c)
+	}
+	if c.handler != nil {
+		c.handler()
 	}
 	c.mu.Lock()
 	if c.wake != nil {

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/test/netns"
 )
 
 // TestRouteLeadsAway: when the route to a QP's peer changes to another interface, or
@@ -18,7 +19,7 @@ func TestRouteLeadsAway(t *testing.T) {
 	for name, kind := range map[string]int{"elsewhere": unix.RTN_UNICAST, "nowhere": unix.RTN_UNREACHABLE} {
 		t.Run("offloaded/"+name, func(t *testing.T) {
 			r := newHosts(t, pairConfig)
-			second := secondCable(t, r.pair)
+			second := netns.SecondCable(t, r.pair)
 			x, y := r.connect(wants{})
 			if got := r.diverted(x.qp); got != "" {
 				r.Fatalf("the report says %q before anything has changed", got)
@@ -28,7 +29,7 @@ func TestRouteLeadsAway(t *testing.T) {
 			away := &netlink.Route{Dst: &net.IPNet{IP: to.AsSlice(), Mask: net.CIDRMask(32, 32)}, Type: kind}
 			want := "no route"
 			if kind == unix.RTN_UNICAST {
-				away.Gw, want = second.hosts[pair.B].AsSlice(), second.names[pair.A]
+				away.Gw, want = second.Hosts[pair.B].AsSlice(), second.Names[pair.A]
 			}
 			r.Must(r.pair.Do(pair.A, func() error { return netlink.RouteAdd(away) }))
 			e := r.event(r.a, RouteAway)

@@ -64,7 +64,7 @@ func TestLocalAddressMistakes(t *testing.T) {
 func TestAcceptHasNoTOS(t *testing.T) {
 	r := newLoopback(t)
 	for _, p := range []ConnParams{{TOS: 8}, {Local: netip.MustParseAddrPort("127.0.0.1:1")}} {
-		err := r.join(r.newEnd(r.a, wants{}), r.newEnd(r.b, wants{}), wants{accept: p, dial: ConnParams{Timeout: 1e8}})
+		err := r.join(r.newEnd(r.a, wants{}), r.newEnd(r.b, wants{}), wants{accept: p, dial: ConnParams{Timeout: 1e9}})
 		both, ok := err.(interface{ Unwrap() []error })
 		if !ok {
 			t.Fatal(err)

@@ -43,6 +43,12 @@ type MROptions struct {
 	// two from 4096 to 268435456 (256 MiB). Fewer and larger pages take less of
 	// Config.MaxPages. 0 means 4096. Other regions have no page size.
 	PageSize int
+
+	// OnDemand leaves pages absent that nobody has used yet (IBV_ACCESS_ON_DEMAND). The
+	// first access to such a page waits for the kernel, and RegMR does not see whether the
+	// program itself has the rights: a connection whose access the kernel refuses ends with
+	// ErrMemoryGone. Only RegMR has on-demand paging.
+	OnDemand bool
 }
 
 // AllocMR registers size octets of the region heap, at least 1. The octets are zero. The
@@ -73,7 +79,7 @@ func (pd *PD) allocMR(size int, access Access, o []MROptions) (*MR, error) {
 }
 
 // RegMR registers buf, which may be any memory of the program, and keeps buf alive.
-// All of its pages become present. If buf is memory of AllocMR, the memory remains valid
+// All of its pages become present, unless MROptions.OnDemand is set. If buf is memory of AllocMR, the memory remains valid
 // as long as any region over it is open, whatever the region's protection domain and
 // adapter. From the call until the region's Close, peers and work requests may change the
 // memory as access says, while the program runs.
@@ -90,18 +96,27 @@ func (pd *PD) RegMR(buf []byte, access Access, o ...MROptions) (*MR, error) {
 		return nil, fmt.Errorf("register region: %w", err)
 	}
 	defer done()
-	p, err := heap.Borrow(buf)
-	if err == nil && p == nil && len(buf) != 0 {
-		err = heap.Populate(buf, access&LocalWrite != 0)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("register region: %w", err)
-	}
-	mr, err := pd.registerPart(buf, p, access, o)
+	mr, err := pd.regMR(buf, access, o)
 	if err != nil {
 		return nil, fmt.Errorf("register region: %w", err)
 	}
 	return mr, nil
+}
+
+func (pd *PD) regMR(buf []byte, access Access, o []MROptions) (*MR, error) {
+	opts, err := optionsOf(o)
+	if err != nil {
+		return nil, err
+	}
+	p, err := heap.Borrow(buf)
+	if err == nil && p == nil && len(buf) != 0 && !opts.OnDemand {
+		err = heap.Populate(buf, access&LocalWrite != 0)
+	}
+	if err != nil {
+		return nil, err
+	}
+	opts.OnDemand = false
+	return pd.registerPart(buf, p, access, []MROptions{opts})
 }
 
 // registerPart registers mem. If p is not nil, mem lies in p. The region takes over the
@@ -134,6 +149,9 @@ func (pd *PD) register(r tpt.Region, enter func(tpt.Region) (STag, error), acces
 	opts, err := optionsOf(o)
 	if err != nil {
 		return nil, err
+	}
+	if opts.OnDemand {
+		return nil, errors.New("on-demand paging: only RegMR has it: leave it out")
 	}
 	if opts.PageSize != 0 {
 		return nil, fmt.Errorf("a page size of %d octets: only RegMRPages and ReserveMR take one: leave it out", opts.PageSize)

@@ -38,6 +38,10 @@ func (a *Adapter) AllocPD() (*PD, error) {
 	return &PD{adapter: a, domain: pd, ofQPs: map[*MW]struct{}{}}, nil
 }
 
+// Number returns the PD's number in `stag show`. No two PDs of the adapter have the same
+// number.
+func (pd *PD) Number() uint32 { return uint32(pd.domain) }
+
 // enter adds one to a count of regions, windows, QPs or SRQs. leave subtracts one from
 // the count.
 func (pd *PD) enter(count *int) error {

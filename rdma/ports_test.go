@@ -2,15 +2,11 @@ package rdma
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/vishvananda/netlink"
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
@@ -77,76 +73,12 @@ func TestLinkLocal(t *testing.T) {
 	})
 }
 
-// cable is a second veth pair between the rig's namespaces.
-type cable struct {
-	names [2]string // of the ends, by side
-	hosts [2]netip.Addr
-}
-
-// secondCable makes the cable with addresses of its own (RFC 5737), and returns when
-// both ends carry packets.
-func secondCable(t *testing.T, p *pair.Pair) cable {
-	t.Helper()
-	c := cable{hosts: [2]netip.Addr{netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("198.51.100.2")}}
-	for side := range c.names {
-		c.names[side] = p.Ends[side].Name[:len(p.Ends[side].Name)-2] + "x2"
-	}
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	var far *os.File
-	must(p.Do(pair.B, func() (err error) {
-		far, err = os.Open("/proc/thread-self/ns/net")
-		return err
-	}))
-	defer far.Close()
-	must(p.Do(pair.A, func() error {
-		veth := netlink.NewVeth(netlink.NewLinkAttrs())
-		veth.Name, veth.PeerName, veth.PeerNamespace = c.names[0], c.names[1], netlink.NsFd(far.Fd())
-		return netlink.LinkAdd(veth)
-	}))
-	for side, name := range c.names {
-		must(p.Do(pair.Side(side), func() error { return bringUp(name, netip.PrefixFrom(c.hosts[side], 24)) }))
-	}
-	for side, name := range c.names {
-		must(p.Do(pair.Side(side), func() error { return running(name) }))
-	}
-	return c
-}
-
-// bringUp configures an interface of the calling thread's namespace and sets it up.
-func bringUp(name string, address netip.Prefix) error {
-	l, err := netlink.LinkByName(name)
-	if err != nil {
-		return err
-	}
-	host := &net.IPNet{IP: address.Addr().AsSlice(), Mask: net.CIDRMask(address.Bits(), 32)}
-	return errors.Join(loader.SetTxChecksum(name, false),
-		netlink.AddrAdd(l, &netlink.Addr{IPNet: host}), netlink.LinkSetUp(l))
-}
-
-// running waits until an interface has a carrier.
-func running(name string) error {
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		l, err := netlink.LinkByName(name)
-		if err != nil || l.Attrs().OperState == netlink.OperUp {
-			return err
-		}
-		if time.Now().After(end) {
-			return fmt.Errorf("%s does not come up", name)
-		}
-	}
-}
-
 // twoPorts returns a rig of two adapters with two ports each, and the second cable.
-func twoPorts(t *testing.T) (*rig, cable) {
+func twoPorts(t *testing.T) (*rig, netns.Cable) {
 	r := newStage(t, pairConfig)
-	c := secondCable(t, r.pair)
+	c := netns.SecondCable(t, r.pair)
 	r.openHosts(func(side pair.Side) Config {
-		return Config{Ports: []string{r.pair.Ends[side].Name, c.names[side]}}
+		return Config{Ports: []string{r.pair.Ends[side].Name, c.Names[side]}}
 	})
 	return r, c
 }
@@ -158,13 +90,13 @@ func TestTwoPorts(t *testing.T) {
 		r, second := twoPorts(t)
 		at, err := r.a.Attributes()
 		r.Must(err)
-		if len(at.Ports) != 2 || at.Ports[0].Name != r.pair.Ends[0].Name || at.Ports[1].Name != second.names[0] {
+		if len(at.Ports) != 2 || at.Ports[0].Name != r.pair.Ends[0].Name || at.Ports[1].Name != second.Names[0] {
 			r.Errorf("%+v", at.Ports)
 		}
 		shared := r.newEnd(r.b, wants{heap: 1 << 20}) // the PD and the region of shared serve both connections
 		var near [2]*end
 		var far [2]*QP
-		for i, host := range []string{r.host, second.hosts[1].String()} {
+		for i, host := range []string{r.host, second.Hosts[1].String()} {
 			r.host = host
 			near[i] = r.newEnd(r.a, wants{heap: 1 << 20})
 			y := *shared
@@ -173,7 +105,7 @@ func TestTwoPorts(t *testing.T) {
 			r.Must(r.join(near[i], &y, wants{}))
 			far[i] = y.qp
 		}
-		for i, names := range [2][2]string{{r.pair.Ends[0].Name, r.pair.Ends[1].Name}, second.names} {
+		for i, names := range [2][2]string{{r.pair.Ends[0].Name, r.pair.Ends[1].Name}, second.Names} {
 			r.leadsThrough(near[i].qp, names[0])
 			r.leadsThrough(far[i], names[1])
 		}
@@ -215,14 +147,14 @@ func TestTwoPortsOneDown(t *testing.T) {
 	t.Run("offloaded", func(t *testing.T) {
 		r, second := twoPorts(t)
 		x, y := r.connect(wants{})
-		r.Must(r.pair.Do(pair.B, func() error { return netns.SetLink(second.names[1], false) }))
-		if e := r.event(r.a, PortDown); e.Port != second.names[0] {
+		r.Must(r.pair.Do(pair.B, func() error { return netns.SetLink(second.Names[1], false) }))
+		if e := r.event(r.a, PortDown); e.Port != second.Names[0] {
 			r.Errorf("%+v", e)
 		}
 		transferBothWays(r, x, y, 10000)
 		z := r.newEnd(r.a, wants{})
-		err := z.qp.Dial(r.Ctx(), second.hosts[1].String()+":1", ConnParams{Timeout: time.Second})
-		r.Says(err, nil, second.hosts[1].String())
+		err := z.qp.Dial(r.Ctx(), second.Hosts[1].String()+":1", ConnParams{Timeout: time.Second})
+		r.Says(err, nil, second.Hosts[1].String())
 		r.Log(err)
 	})
 }

@@ -117,7 +117,7 @@ func (qp *QP) posted(send bool) {
 		qp.adapter.board.Deliver()
 		return
 	}
-	if !send && qp.State() <= RTS {
+	if send && qp.silent.Load() || !send && qp.State() <= RTS {
 		return
 	}
 	if c := qp.conn.Load(); c != nil {

@@ -103,7 +103,8 @@ func (m *runners) watch() {
 
 // drive adds n to a count for m: the send and receive queues that m runs and that complete
 // to this CQ. n may be negative. The users of the CQ run m themselves while that count is
-// positive and the CQ has at most mostRunners runners.
+// positive, the CQ has at most mostRunners runners, and nobody gets its completions from a
+// handler.
 func (c *CQ) drive(m adapter.Runner, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -113,7 +114,7 @@ func (c *CQ) drive(m adapter.Runner, n int) {
 	if c.driven[m] += n; c.driven[m] <= 0 {
 		delete(c.driven, m)
 	}
-	if len(c.driven) == 0 || len(c.driven) > mostRunners {
+	if len(c.driven) == 0 || len(c.driven) > mostRunners || c.handler != nil {
 		c.runners.Store(nil)
 		return
 	}

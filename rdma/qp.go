@@ -130,6 +130,7 @@ type QP struct {
 	empty atomic.Uint32                // state of the SQDrained event
 
 	started atomic.Bool // the QP has, or had, a connection
+	silent  atomic.Bool // posts to the send queue ring no doorbell: see Link
 
 	// A post holds the lock of its queue. No engine takes these locks.
 	sending, receiving sync.Mutex

@@ -10,14 +10,14 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
-var rounds = flag.Int("rounds", 0, "how often each way to take memory back runs under fire; 0: 20, or 300 with STAG_LONG=1")
+var rounds = flag.Int("rounds", 0, "how often each way to take memory back runs under fire; 0: 20, or 150 with STAG_LONG=1")
 
 func takeBackRounds() int {
 	switch {
 	case *rounds != 0:
 		return *rounds
 	case os.Getenv("STAG_LONG") == "1":
-		return 300
+		return 150
 	}
 	return 20
 }

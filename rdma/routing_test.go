@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/test/netns"
 )
 
 // TestPortOfMarkedSocket: a rule routes marked packets through another interface. The mark
@@ -18,7 +19,7 @@ func TestPortOfMarkedSocket(t *testing.T) {
 	t.Run("offloaded", func(t *testing.T) {
 		const mark, table = 7, 100
 		r := newHosts(t, pairConfig)
-		second := secondCable(t, r.pair)
+		second := netns.SecondCable(t, r.pair)
 		near, far := r.pair.Ends[pair.A], r.pair.Ends[pair.B].V4.Addr()
 		r.Must(r.pair.Do(pair.A, func() error {
 			rule := netlink.NewRule()
@@ -26,7 +27,7 @@ func TestPortOfMarkedSocket(t *testing.T) {
 			if err := netlink.RuleAdd(rule); err != nil {
 				return err
 			}
-			return netlink.RouteAdd(&netlink.Route{Table: table, Gw: second.hosts[pair.B].AsSlice(),
+			return netlink.RouteAdd(&netlink.Route{Table: table, Gw: second.Hosts[pair.B].AsSlice(),
 				Dst: &net.IPNet{IP: far.AsSlice(), Mask: net.CIDRMask(32, 32)}})
 		}))
 		c := r.plain(far.String())
@@ -35,7 +36,7 @@ func TestPortOfMarkedSocket(t *testing.T) {
 		}
 		r.Must(setOption(c, unix.SO_MARK, mark))
 		_, err := r.a.device.Socket(r.Ctx(), c)
-		r.Says(err, ErrNoPort, second.names[pair.A])
+		r.Says(err, ErrNoPort, second.Names[pair.A])
 		// The rule's route does not apply to a socket that is bound to another interface.
 		r.Must(setOption(c, unix.SO_BINDTOIFINDEX, near.Index))
 		if s, err := r.a.device.Socket(r.Ctx(), c); err != nil || !strings.HasPrefix(s.Path(), near.Name+": ") {
