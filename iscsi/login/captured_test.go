@@ -23,31 +23,18 @@ type captured struct {
 // logins reads the logins of all captures over TCP.
 func logins(t testing.TB) (all []captured) {
 	t.Helper()
-	names, err := captures.ISCSI()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range names {
-		if strings.Contains(name, "iser") {
-			continue // the login is in Sends
+	for name, conn := range captures.ISCSI(t) {
+		c := captured{name: strings.TrimPrefix(name, "iscsi/")}
+		var headers []pdu.Header
+		c.requests, c.sent, headers = part(conn.Client.Bytes(), pdu.OpLogin)
+		if len(headers) > 0 {
+			c.first = headers[0]
 		}
-		conns, err := captures.Read(name)
-		if err != nil {
-			t.Fatal(err)
+		c.responses, c.answered, headers = part(conn.Server.Bytes(), pdu.OpLoginResponse)
+		if len(headers) > 0 {
+			c.last = headers[len(headers)-1]
 		}
-		for _, conn := range conns {
-			c := captured{name: strings.TrimPrefix(name, "iscsi/")}
-			var headers []pdu.Header
-			c.requests, c.sent, headers = part(conn.Client.Bytes(), pdu.OpLogin)
-			if len(headers) > 0 {
-				c.first = headers[0]
-			}
-			c.responses, c.answered, headers = part(conn.Server.Bytes(), pdu.OpLoginResponse)
-			if len(headers) > 0 {
-				c.last = headers[len(headers)-1]
-			}
-			all = append(all, c)
-		}
+		all = append(all, c)
 	}
 	return all
 }

@@ -19,4 +19,6 @@
 // If Step fails and returns octets all the same, the caller sends them and then closes the
 // connection. The package starts no goroutine and reads neither a clock nor a source of
 // chance: the caller gives the octets of the CHAP challenge.
+//
+// Part of the API of stag: Wishes, Digest, TaskReporting. Package iscsi has aliases of them.
 package login

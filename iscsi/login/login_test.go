@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stag-rdma/stag/iscsi/pdu"
@@ -347,6 +348,33 @@ func TestDecide(t *testing.T) {
 			}
 		case err != nil || r.action != c.action:
 			t.Errorf("%+v: action %d, %v", c.existing, r.action, err)
+		}
+	}
+}
+
+// A target declares its limits once, and that of unexpected PDUs only to an initiator that
+// has declared its own.
+func TestTargetDeclaresLimits(t *testing.T) {
+	for own, want := range map[uint32]int{0: 0, 16: 1} {
+		c := initiatorConfig()
+		c.Wishes.RDMA, c.Wishes.UnexpectedPDUs = true, own
+		i := newInitiator(t, c)
+		m := newTarget(t, &registry{}, Wishes{RDMA: true, UnexpectedPDUs: 32})
+		var text string
+		for out, done := i.Start(nil), false; !done; {
+			h, data := whole(t, out)
+			answer, _, err := m.Step(h, data, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			h, data = whole(t, answer)
+			text += string(data)
+			if out, done, err = i.Step(h, data, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := strings.Count(text, "MaxOutstandingUnexpectedPDUs=32\x00"); n != want || strings.Count(text, "MaxRecvDataSegmentLength") != 1 {
+			t.Errorf("the initiator takes %d: the target says %q", own, text)
 		}
 	}
 }

@@ -310,10 +310,16 @@ func (n *negotiation) offerRest() {
 	}
 }
 
-// declareLength declares MaxRecvDataSegmentLength once.
-func (n *negotiation) declareLength() {
+// declareLimits makes a target's declarations of what it takes, once. open-iscsi refuses a
+// target that declares MaxOutstandingUnexpectedPDUs: only an initiator that has declared its
+// own number hears of it.
+func (n *negotiation) declareLimits() {
 	if !n.said.has(keyMaxRecvDataSegmentLength) {
 		n.offer(keyMaxRecvDataSegmentLength)
+	}
+	const unexpected = keyMaxOutstandingUnexpectedPDUs
+	if n.heard.has(unexpected) && !n.plain(unexpected) && !n.said.has(unexpected) {
+		n.offer(unexpected)
 	}
 }
 

@@ -53,6 +53,11 @@ type Wishes struct {
 	// end of this name takes; 0 means 8192.
 	RDMA                                  bool
 	InitiatorRecvLength, TargetRecvLength uint32
+
+	// UnexpectedPDUs is how many PDUs outside of the command window this end takes at a time
+	// (MaxOutstandingUnexpectedPDUs, RFC 7145 §6.7). 0: any number. A target
+	// tells it to an initiator that has declared a number of its own.
+	UnexpectedPDUs uint32
 }
 
 // wishes are Wishes in the form of the table: a number for each key, and for a list the
@@ -101,6 +106,7 @@ func (w *Wishes) numbers() map[key]uint32 {
 		keyRDMAExtensions:                 bit(w.RDMA),
 		keyInitiatorRecvDataSegmentLength: or(w.InitiatorRecvLength, DefaultMaxRecvDataSegmentLength),
 		keyTargetRecvDataSegmentLength:    or(w.TargetRecvLength, DefaultMaxRecvDataSegmentLength),
+		keyMaxOutstandingUnexpectedPDUs:   w.UnexpectedPDUs,
 		keyMaxAHSLength:                   table[keyMaxAHSLength].initial,
 	}
 }

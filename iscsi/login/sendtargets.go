@@ -86,7 +86,9 @@ func parsePortal(v string) (p Portal, err error) {
 // Answer makes the answer to the text of a Text Request in the full feature phase. find
 // returns the record of a target that the initiator may see, or all of them for an empty
 // name. A new MaxRecvDataSegmentLength of the initiator changes p.MaxSendLength. Answer
-// returns false for a text that is no list of pairs.
+// returns false for a text that is to be rejected: one that is no list of pairs, one with a
+// value of SendTargets that the session does not permit (the answer may have no other keys
+// than those of a record), and one with an unknown key that is no extension.
 func Answer(in []byte, p *Params, find func(name string) []Record) (out []byte, ok bool) {
 	t := pdu.NewText(in)
 	for t.Next() {
@@ -97,15 +99,12 @@ func Answer(in []byte, p *Params, find func(name string) []Record) (out []byte, 
 			n, err = parseNumber(v, shortest, longest)
 		}
 		switch {
+		case !known && !isExtension(name), k == keySendTargets && !p.mayList(v):
+			return nil, false
 		case !known:
 			out = pdu.AppendText(out, name, answerNotUnderstood)
-		case k == keySendTargets && p.mayList(v):
-			if v == allTargets {
-				v = ""
-			} else if v == "" {
-				v = p.TargetName
-			}
-			out = AppendRecords(out, find(strings.ToLower(v)))
+		case k == keySendTargets:
+			out = AppendRecords(out, find(p.listed(v)))
 		case k == keyMaxRecvDataSegmentLength && err == nil:
 			p.MaxSendLength = int(n)
 		default:
@@ -115,11 +114,33 @@ func Answer(in []byte, p *Params, find func(name string) []Record) (out []byte, 
 	return out, t.Err() == nil
 }
 
-// mayList reports whether the session permits a value of SendTargets: every value in a
-// discovery session, else only the session's own target (RFC 7143, appendix C).
+// isExtension reports whether a name is that of a private or public extension key (RFC 7143
+// §6.1).
+func isExtension(name string) bool {
+	return strings.HasPrefix(name, "X-") || strings.HasPrefix(name, "X#")
+}
+
+// mayList reports whether the session permits a value of SendTargets: every name in a
+// discovery session, else only the session's own target (RFC 7143, appendix C). Appendix C
+// has no "All" in an operational session. It gets the session's own target there, because
+// libiscsi and its conformance suite expect an answer.
 func (p *Params) mayList(v string) bool {
-	if p.Discovery {
+	switch {
+	case v == allTargets:
+		return true
+	case p.Discovery:
 		return v != ""
 	}
 	return v == "" || strings.EqualFold(v, p.TargetName)
+}
+
+// listed returns the name for find of a value of SendTargets.
+func (p *Params) listed(v string) string {
+	switch {
+	case !p.Discovery:
+		v = p.TargetName
+	case v == allTargets:
+		v = ""
+	}
+	return strings.ToLower(v)
 }

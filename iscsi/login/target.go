@@ -179,7 +179,7 @@ func (t *Target) hear(h *pdu.Header) *Refused {
 	if t.stage == pdu.SecurityNegotiation {
 		return t.authenticate(h)
 	}
-	t.talk.declareLength()
+	t.talk.declareLimits()
 	if h.Has(pdu.Transit) && t.talk.open == 0 {
 		t.talk.offerRest()
 		t.asked = t.talk.open != 0

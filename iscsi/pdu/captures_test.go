@@ -23,25 +23,12 @@ type direction struct {
 // directions reads all captured connections over TCP.
 func directions(t *testing.T) (all []direction) {
 	t.Helper()
-	names, err := captures.ISCSI()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range names {
-		if strings.Contains(name, "iser") {
-			continue
-		}
-		conns, err := captures.Read(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, c := range conns {
-			client, server := direction{name: name, octets: c.Client.Bytes()}, direction{name: name, octets: c.Server.Bytes()}
-			client.readLogin(t, pdu.OpLogin)
-			server.readLogin(t, pdu.OpLoginResponse)
-			agree(&client, &server)
-			all = append(all, client, server)
-		}
+	for name, c := range captures.ISCSI(t) {
+		client, server := direction{name: name, octets: c.Client.Bytes()}, direction{name: name, octets: c.Server.Bytes()}
+		client.readLogin(t, pdu.OpLogin)
+		server.readLogin(t, pdu.OpLoginResponse)
+		agree(&client, &server)
+		all = append(all, client, server)
 	}
 	return all
 }

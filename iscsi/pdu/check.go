@@ -3,7 +3,7 @@ package pdu
 import "fmt"
 
 // Fault is the reason for refusing a header: a value that no state of a connection
-// permits. RFC 7143 §7.6 calls it a format error.
+// permits. RFC 7143 §7.7 calls it a format error.
 type Fault uint8
 
 const (

@@ -3,7 +3,7 @@ package pdu
 import "github.com/stag-rdma/stag/offload/seq"
 
 // The offsets of the fields of SCSI Command, SCSI Response (RFC 7143 §11.3, §11.4; RFC
-// 7144 §4.1, §4.2) and the task management PDUs (RFC 7143 §11.5, §11.6).
+// 7144 §5.1.1, §5.2.1) and the task management PDUs (RFC 7143 §11.5, §11.6).
 const (
 	atPriority    = 2
 	atResponse    = 2
@@ -47,7 +47,7 @@ func (h *Header) SetAttribute(a Attribute) {
 	h[atFlags] = h[atFlags]&^attributeMask | uint8(a)&attributeMask
 }
 
-// Priority returns the command priority of a SCSI Command, 0 to 15 (RFC 7144 §4.1).
+// Priority returns the command priority of a SCSI Command, 0 to 15 (RFC 7144 §5.1.1).
 func (h *Header) Priority() uint8 { return h[atPriority] & priorityMask }
 
 // SetPriority sets the command priority of a SCSI Command, 0 to 15.
@@ -86,7 +86,7 @@ func (h *Header) Status() uint8 { return h[atStatus] }
 // SetStatus sets the SCSI status.
 func (h *Header) SetStatus(s uint8) { h[atStatus] = s }
 
-// StatusQualifier returns the status qualifier of a SCSI Response (RFC 7144 §4.2).
+// StatusQualifier returns the status qualifier of a SCSI Response (RFC 7144 §5.2.1).
 func (h *Header) StatusQualifier() uint16 { return h.u16(atQualifier) }
 
 // SetStatusQualifier sets the status qualifier of a SCSI Response.
@@ -120,7 +120,7 @@ func (h *Header) Residual() uint32 { return h.u32(atResidue) }
 func (h *Header) SetResidual(n uint32) { h.put32(atResidue, n) }
 
 // Function is the function of a task management request (RFC 7143 §11.5.1, RFC 7144
-// §5.2).
+// §6.3).
 type Function uint8
 
 const (
@@ -145,7 +145,7 @@ func (h *Header) Function() Function { return Function(h[atFlags] & functionMask
 // must be 1.
 func (h *Header) SetFunction(f Function) { h[atFlags] = uint8(Final) | uint8(f)&functionMask }
 
-// The values of Response in a task management response (RFC 7143 §11.6.1, RFC 7144 §5.3).
+// The values of Response in a task management response (RFC 7143 §11.6.1, RFC 7144 §6.4.2).
 const (
 	FunctionComplete      uint8 = 0
 	TaskDoesNotExist      uint8 = 1

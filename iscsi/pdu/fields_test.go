@@ -10,7 +10,7 @@ import (
 )
 
 // TestFields sets one field and finds it at its place in the figures of RFC 7143 §11 and
-// RFC 7144 §4, and nowhere else.
+// RFC 7144 §5 and §6, and nowhere else.
 func TestFields(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -3,7 +3,6 @@ package pdu_test
 import (
 	"bytes"
 	"encoding/binary"
-	"strings"
 	"testing"
 
 	"github.com/stag-rdma/stag/iscsi/pdu"
@@ -62,37 +61,24 @@ func TestISERHello(t *testing.T) { // RFC 7145 §9.3, §9.4
 // TestISERCaptures finds an iSER header and a whole PDU in each Send of each captured
 // connection.
 func TestISERCaptures(t *testing.T) {
-	names, err := captures.ISCSI()
-	if err != nil {
-		t.Fatal(err)
-	}
 	opcodes, reads, writes := map[pdu.Opcode]int{}, 0, 0
-	for _, name := range names {
-		if !strings.Contains(name, "iser") {
-			continue
-		}
-		conns, err := captures.Read(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, c := range conns {
-			for _, stream := range [][]byte{c.Client.Bytes(), c.Server.Bytes()} {
-				for _, message := range sends(t, stream) {
-					h, rest, ok := pdu.ParseISER(message)
-					if !ok {
-						t.Fatalf("%s: %x has no iSER header", name, message)
-					}
-					p, left, ok := pdu.Parse(pdu.Digests{}, padded(rest))
-					if !ok || len(left) != 0 || p.Header().Check() != pdu.OK {
-						t.Fatalf("%s: %x is no PDU: %v", name, rest, p.Header().Check())
-					}
-					opcodes[p.Header().Opcode()]++
-					f := fieldsOf(h)
-					if again := f.Append(nil); !bytes.Equal(again, message[:pdu.ISERHeaderLen]) {
-						t.Errorf("%s: %x became %x", name, message[:pdu.ISERHeaderLen], again)
-					}
-					reads, writes = reads+count(f.HasRead), writes+count(f.HasWrite)
+	for name, c := range captures.ISER(t) {
+		for _, stream := range [][]byte{c.Client.Bytes(), c.Server.Bytes()} {
+			for _, message := range sends(t, stream) {
+				h, rest, ok := pdu.ParseISER(message)
+				if !ok {
+					t.Fatalf("%s: %x has no iSER header", name, message)
 				}
+				p, left, ok := pdu.Parse(pdu.Digests{}, padded(rest))
+				if !ok || len(left) != 0 || p.Header().Check() != pdu.OK {
+					t.Fatalf("%s: %x is no PDU: %v", name, rest, p.Header().Check())
+				}
+				opcodes[p.Header().Opcode()]++
+				f := fieldsOf(h)
+				if again := f.Append(nil); !bytes.Equal(again, message[:pdu.ISERHeaderLen]) {
+					t.Errorf("%s: %x became %x", name, message[:pdu.ISERHeaderLen], again)
+				}
+				reads, writes = reads+count(f.HasRead), writes+count(f.HasWrite)
 			}
 		}
 	}

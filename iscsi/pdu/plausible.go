@@ -4,11 +4,11 @@ import "encoding/hex"
 
 // layout says which bits of a header have no meaning.
 type layout struct {
-	reserved Header // 1 for each reserved bit: senders must set it to 0 (RFC 7143 §11.1.2)
+	reserved Header // 1 for each reserved bit: senders must set it to 0 (RFC 7143 §11)
 	ones     Flags  // bits of the second octet that must be 1
 }
 
-// layouts has a row for each opcode, from the figures of RFC 7143 §11 and RFC 7144 §4, §5.
+// layouts has a row for each opcode, from the figures of RFC 7143 §11 and RFC 7144 §5, §6.
 var layouts = [opcodes]layout{
 	OpNOPOut:         {mask("807fffff 00000000 00000000 00000000 00000000 00000000 00000000 00000000 ffffffff ffffffff ffffffff ffffffff"), Final},
 	OpCommand:        {mask("8018f0ff 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000"), 0},

@@ -19,7 +19,7 @@ func (s *Session) Async(now clock.Instant, h *pdu.Header) {
 	case pdu.EventNegotiate: // a new login negotiates everything anew
 		s.renew(now, time.Duration(p3)*time.Second)
 	case pdu.EventDropConnection:
-		if p1 == s.params.CID {
+		if p1 == s.params.CID || int(p1) < s.config.Connections { // level 0: the session ends with any
 			s.broken(now, ErrDropped, time.Duration(p2)*time.Second)
 		}
 	case pdu.EventDropSession:

@@ -131,7 +131,7 @@ func (s *Session) reset(lun uint64, response uint8) {
 	}
 	for c := s.waiting.head; c != nil; {
 		next := c.next
-		if c.LUN == lun && c.replays > 0 && changes(&c.CDB) {
+		if c.LUN == lun && c.replays > 0 && Changes(&c.CDB) {
 			s.end(c, Uncertain)
 		}
 		c = next

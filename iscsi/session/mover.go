@@ -15,9 +15,9 @@ type Mover interface {
 	Connect()
 
 	// Drop ends the connection without a logout, or gives the present attempt to connect
-	// up. Nothing of the old connection may reach
-	// the machine after Drop, and no octet of it may reach the commands' buffers. A mover
-	// that sends commands without the machine calls Session.Adopt for them here.
+	// up. Nothing of the old connection may reach the machine after Drop, and no octet of
+	// that connection may reach the commands' buffers. A mover that sends commands without
+	// the machine calls Session.Adopt for them here.
 	Drop()
 
 	// Send sends a command. The mover answers R2Ts and places data until the command ends.

@@ -103,7 +103,7 @@ func (w *world) Send(c *Command, sn seq.Num) {
 	w.lastSN, w.order[c.LUN] = sn, r.number
 	// A command of the old connection that may still change the unit must be gone.
 	for _, j := range w.stale {
-		if j.r.c.LUN == c.LUN && changes(&j.r.c.CDB) {
+		if j.r.c.LUN == c.LUN && Changes(&j.r.c.CDB) {
 			w.Fatalf("command %d is sent while the target may still execute %d", r.number, j.r.number)
 		}
 	}
@@ -137,7 +137,7 @@ func (w *world) Completed(c *Command, o Outcome) {
 		w.Fatalf("command %d has completed twice, at last %v", r.number, o)
 	case o == Done && !r.answered:
 		w.Fatalf("command %d is done without a status", r.number)
-	case o == Uncertain && repeatable(&c.CDB) && c.replays < maxReplays:
+	case o == Uncertain && Repeatable(&c.CDB) && c.replays < MaxReplays:
 		w.Fatalf("command %d is repeatable and uncertain", r.number)
 	}
 }
@@ -151,12 +151,12 @@ func (w *world) Unprotected(lun uint64, _ uint8) {
 // execute is what the target does with a command.
 func (w *world) execute(j job) {
 	r := j.r
-	if r.ended != 0 && r.outcome == Done && changes(&r.c.CDB) {
+	if r.ended != 0 && r.outcome == Done && Changes(&r.c.CDB) {
 		w.Fatalf("command %d is executed behind its status", r.number)
 	}
 	if r.ended != 0 && r.outcome == Uncertain {
 		for _, later := range w.all {
-			if later.c.LUN == r.c.LUN && later.number > r.ended && later.outcome == Done && later.ended != 0 && changes(&r.c.CDB) {
+			if later.c.LUN == r.c.LUN && later.number > r.ended && later.outcome == Done && later.ended != 0 && Changes(&r.c.CDB) {
 				w.Fatalf("command %d is executed behind %d, which was submitted when %d had ended", r.number, later.number, r.number)
 			}
 		}

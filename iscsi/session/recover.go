@@ -58,13 +58,13 @@ func (s *Session) requeue() {
 	for c := s.sent.head; c != nil; {
 		next := c.next
 		c.remove()
-		if changes(&c.CDB) {
+		if !c.Ended && Changes(&c.CDB) {
 			s.dirty.add(c.LUN)
 		}
 		switch {
 		case c.state == aborting:
 			c.state = unknown
-		case !repeatable(&c.CDB) || c.replays == maxReplays:
+		case c.Once || !Repeatable(&c.CDB) || c.replays == MaxReplays:
 			c.state = unknown
 			s.owner.Completed(c, Uncertain)
 		default:

@@ -39,6 +39,25 @@ func TestReplay(t *testing.T) {
 	x.want("send 1 sn 4", "send 3 sn 5", "send 5 sn 6", "send 8 sn 7")
 }
 
+// TestKnownTargets: a target that ends the old session by itself needs no reset of the unit,
+// and a command whose unit nobody checks is not repeated.
+func TestKnownTargets(t *testing.T) {
+	x := newScript(t).up(6)
+	a, b := command(1, 3, write), command(2, 3, read)
+	a.Ended, b.Ended = true, true
+	c := command(3, 4, read)
+	c.Once = true
+	for _, one := range []*Command{a, b, c} {
+		x.submit(one)
+	}
+	x.lines = nil
+	x.s.Broken(x.now, errors.New("end of the stream"))
+	x.want("drop", "3 uncertain", "held")
+	x.at(2 * time.Second)
+	x.connected(100)
+	x.want("login", "connect", "up", "send 1 sn 1", "send 2 sn 2")
+}
+
 // TestResetRefused: without the reset, a repeated write is not safe.
 func TestResetRefused(t *testing.T) {
 	x := newScript(t).up(100)
@@ -57,7 +76,7 @@ func TestResetRefused(t *testing.T) {
 func TestReplayLimit(t *testing.T) {
 	x := newScript(t).up(100)
 	c := x.submit(command(1, 0, read))
-	for range maxReplays {
+	for range MaxReplays {
 		x.s.Broken(x.now, nil)
 		x.at(10 * time.Second)
 		x.connected(100)

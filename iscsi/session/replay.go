@@ -2,17 +2,17 @@ package session
 
 import "github.com/stag-rdma/stag/iscsi/scsi"
 
-// maxReplays is how often a command is sent again. A command that ends the target's
+// MaxReplays is how often a command is sent again. A command that ends the target's
 // connection each time must not do so for ever.
-const maxReplays = 5
+const MaxReplays = 5
 
-// repeatable reports whether a second execution of the command has the effect of one.
+// Repeatable reports whether a second execution of the command has the effect of one.
 // Unknown commands are not repeatable.
-func repeatable(c *scsi.CDB) bool { return c.Op().Repeatable }
+func Repeatable(c *scsi.CDB) bool { return c.Op().Repeatable }
 
-// changes reports whether a late execution of the command by the target may change what
+// Changes reports whether a late execution of the command by the target may change what
 // later commands see. An unknown command may.
-func changes(c *scsi.CDB) bool {
+func Changes(c *scsi.CDB) bool {
 	op := c.Op()
 	switch {
 	case op.Name == "":

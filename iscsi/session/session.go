@@ -17,6 +17,7 @@ type Config struct {
 	RecoveryTimeout time.Duration // from a loss until the session is lost; 0 means 120 s
 	MinBackOff      time.Duration // wait before the first attempt after a loss; 0 means 100 ms
 	MaxBackOff      time.Duration // longest wait between attempts; 0 means 5 s
+	Connections     int           // of the session, with CIDs from 0 on; 0 means 1
 }
 
 // fill sets the defaults. open-iscsi has the same ones.

@@ -344,6 +344,26 @@ func TestAsync(t *testing.T) {
 	}
 }
 
+// TestDropOne: the target says that it drops one of several connections. At error recovery
+// level 0 the session logs in again with all of them.
+func TestDropOne(t *testing.T) {
+	var h pdu.Header
+	h.SetEvent(pdu.EventDropConnection)
+	for cid, want := range map[uint16]string{0: "held", 3: "held", 4: ""} {
+		x := newScript(t)
+		x.s.config.Connections = 4
+		x.up(100)
+		x.lines = nil
+		h.SetParameters(cid, 0, 0)
+		x.s.Async(x.now, &h)
+		if want == "" {
+			x.want()
+			continue
+		}
+		x.want("drop", want)
+	}
+}
+
 // TestRenew: the target wants a logout. Nothing is sent behind it, and a new login
 // follows.
 func TestRenew(t *testing.T) {
@@ -429,8 +449,8 @@ func TestClasses(t *testing.T) {
 		{"START STOP UNIT", scsi.CDB{0x1b}, false, true},
 		{"unknown", scsi.CDB{odd}, false, true},
 	} {
-		if repeatable(&c.cdb) != c.repeat || changes(&c.cdb) != c.changes {
-			t.Errorf("%s: repeatable %v, changes %v", c.name, repeatable(&c.cdb), changes(&c.cdb))
+		if Repeatable(&c.cdb) != c.repeat || Changes(&c.cdb) != c.changes {
+			t.Errorf("%s: repeatable %v, changes %v", c.name, Repeatable(&c.cdb), Changes(&c.cdb))
 		}
 	}
 }

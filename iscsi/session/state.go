@@ -37,7 +37,7 @@ const (
 	evUp                   // the login has succeeded
 	evBroken               // the connection, or an attempt to make one, has failed
 	evRetry                // the time for the next login has come
-	evGivenUp              // no login can or shall be tried again
+	evGivenUp              // no other login is possible, or wanted
 	evClosed               // the owner has ended the session
 	events
 )

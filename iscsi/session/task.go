@@ -13,6 +13,13 @@ type Command struct {
 	LUN uint64 // 8 octets in network order, as in a header
 	CDB scsi.CDB
 
+	// Once: the command is not sent again after the loss of its connection. It completes
+	// with Uncertain.
+	Once bool
+	// Ended: the target ends the command before it answers the login that reinstates the
+	// session, so the command is not executed late, and its unit needs no reset.
+	Ended bool
+
 	state   taskState
 	sn      seq.Num // that Send had
 	replays uint8   // how often the command was sent again
