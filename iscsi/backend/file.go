@@ -34,6 +34,9 @@ type File struct {
 // ThinFile is a File that can give storage back.
 type ThinFile struct{ *File }
 
+// String returns the kind and the name of the medium.
+func (m *File) String() string { return "file " + m.file.Name() }
+
 // Medium is what OpenFile returns: a *File or a *ThinFile.
 type Medium interface {
 	io.ReaderAt

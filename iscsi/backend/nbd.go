@@ -9,6 +9,9 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"time"
+
+	"github.com/stag-rdma/stag/iscsi/nbd"
 )
 
 // NBD is an export of an NBD server (github.com/NetworkBlockDevice/nbd, doc/proto.md). A
@@ -21,14 +24,24 @@ type NBD struct {
 	flags uint16
 
 	mu     sync.Mutex
-	link   *nbdLink // the connection; it may be lost
+	link   *nbdLink // the connection, which may be lost
 	closed bool
+
+	patience time.Duration // limit for a new connection; the requests wait for it
 }
 
 // ThinNBD is an NBD whose server can give storage back.
 type ThinNBD struct{ *NBD }
 
+// String returns the kind and the address of the medium.
+func (n *NBD) String() string { return "nbd " + n.address + " " + n.export }
+
 const defaultNBDPort = "10809"
+
+// nbdPatience is how long a lost connection may take to be there again.
+const nbdPatience = 10 * time.Second
+
+var errSilentNBD = errors.New("the NBD server does not answer: see whether it runs")
 
 // OpenNBD connects to an export: nbd://host[:port]/export, or
 // nbd+unix:///export?socket=path. The result is a *ThinNBD if the server writes zeros by
@@ -46,7 +59,7 @@ func OpenNBD(ctx context.Context, address string) (Medium, error) {
 	if n.size <= 0 {
 		return nil, errors.Join(fmt.Errorf("NBD export %s: the server says that it has %d octets", address, n.size), n.Close())
 	}
-	if n.flags&(nbdZeroes|nbdReadOnly) == nbdZeroes {
+	if n.flags&(nbd.SendWriteZeroes|nbd.ReadOnly) == nbd.SendWriteZeroes {
 		return &ThinNBD{n}, nil
 	}
 	return n, nil
@@ -58,7 +71,7 @@ func parseNBD(address string) (*NBD, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &NBD{export: strings.TrimPrefix(u.Path, "/")}
+	n := &NBD{export: strings.TrimPrefix(u.Path, "/"), patience: nbdPatience}
 	switch u.Scheme {
 	case "nbd":
 		n.network, n.address = "tcp", u.Host
@@ -68,7 +81,7 @@ func parseNBD(address string) (*NBD, error) {
 	case "nbd+unix":
 		n.network, n.address = "unix", u.Query().Get("socket")
 	}
-	if n.address == "" || len(n.export) > 4096 {
+	if n.address == "" || len(n.export) > nbd.MaxName {
 		return nil, fmt.Errorf("NBD export %q: use nbd://host[:port]/export or nbd+unix:///export?socket=path", address)
 	}
 	return n, nil
@@ -84,7 +97,7 @@ func (n *NBD) dial(ctx context.Context) (*nbdLink, error) {
 	stop := context.AfterFunc(ctx, func() { c.Close() })
 	l := &nbdLink{conn: c, calls: map[uint64]*nbdCall{}}
 	err = l.greet(n.export)
-	if !stop() && err == nil {
+	if !stop() {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
@@ -105,7 +118,9 @@ func (n *NBD) current() (*nbdLink, error) {
 	if n.link.lost() == nil {
 		return n.link, nil
 	}
-	l, err := n.dial(context.Background())
+	ctx, cancel := context.WithTimeoutCause(context.Background(), n.patience, errSilentNBD)
+	defer cancel()
+	l, err := n.dial(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +149,7 @@ func (n *NBD) ReadAt(p []byte, off int64) (int, error) {
 	if !inside(off, int64(len(p)), n.size) {
 		return 0, io.ErrUnexpectedEOF
 	}
-	if err := n.do(nbdRead, 0, off, len(p), nil, p); err != nil {
+	if err := n.do(nbd.CmdRead, 0, off, len(p), nil, p); err != nil {
 		return 0, err
 	}
 	return len(p), nil
@@ -145,7 +160,7 @@ func (n *NBD) WriteAt(p []byte, off int64) (int, error) {
 	if !inside(off, int64(len(p)), n.size) {
 		return 0, io.ErrShortWrite
 	}
-	if err := n.do(nbdWrite, 0, off, len(p), p, nil); err != nil {
+	if err := n.do(nbd.CmdWrite, 0, off, len(p), p, nil); err != nil {
 		return 0, err
 	}
 	return len(p), nil
@@ -154,10 +169,10 @@ func (n *NBD) WriteAt(p []byte, off int64) (int, error) {
 // Sync returns when the server has the octets on stable storage. A server without FLUSH
 // says that it needs none.
 func (n *NBD) Sync() error {
-	if n.flags&nbdFlush == 0 {
+	if n.flags&nbd.SendFlush == 0 {
 		return nil
 	}
-	return n.do(nbdFlushCommand, 0, 0, 0, nil, nil)
+	return n.do(nbd.CmdFlush, 0, 0, 0, nil, nil)
 }
 
 // zeroStep is how many octets one request zeros.
@@ -170,7 +185,7 @@ func (n *NBD) zero(flags uint16, off, length int64) error {
 	}
 	for length > 0 {
 		k := min(length, zeroStep)
-		if err := n.do(nbdWriteZeroes, flags, off, int(k), nil, nil); err != nil {
+		if err := n.do(nbd.CmdWriteZeroes, flags, off, int(k), nil, nil); err != nil {
 			return err
 		}
 		off, length = off+k, length-k
@@ -179,7 +194,7 @@ func (n *NBD) zero(flags uint16, off, length int64) error {
 }
 
 // Zero implements unit.Zeroer. The octets keep their storage.
-func (n *ThinNBD) Zero(off, length int64) error { return n.zero(nbdNoHole, off, length) }
+func (n *ThinNBD) Zero(off, length int64) error { return n.zero(nbd.FlagNoHole, off, length) }
 
 // Discard implements unit.Discarder. A trim does not promise zeros, so the server is asked
 // for zeros, and may make a hole.

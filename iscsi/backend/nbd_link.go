@@ -8,38 +8,8 @@ import (
 	"net"
 	"sync"
 	"syscall"
-)
 
-// Numbers of the NBD protocol.
-const (
-	nbdMagic       = 0x4e42444d41474943 // "NBDMAGIC"
-	nbdOptionMagic = 0x49484156454f5054 // "IHAVEOPT"
-	nbdReplyMagic  = 0x0003e889045565a9 // of an option
-	nbdRequest     = 0x25609513
-	nbdSimpleReply = 0x67446698
-
-	nbdFixed    = 1 // handshake flags: fixed newstyle
-	nbdNoZeroes = 2
-
-	nbdOptionGo = 7
-	nbdAck      = 1
-	nbdInfo     = 3
-	nbdExport   = 0       // kind of information: size and flags
-	nbdError    = 1 << 31 // bit of a reply that is an error
-
-	nbdReadOnly = 1 << 1 // transmission flags
-	nbdFlush    = 1 << 2
-	nbdZeroes   = 1 << 6
-
-	nbdRead         = 0 // commands
-	nbdWrite        = 1
-	nbdDisconnect   = 2
-	nbdFlushCommand = 3
-	nbdWriteZeroes  = 6
-
-	nbdNoHole = 1 << 1 // flag of WRITE_ZEROES
-
-	nbdLongestReply = 64 << 10 // octets of the reply to an option
+	"github.com/stag-rdma/stag/iscsi/nbd"
 )
 
 // nbdLink is one connection to a server.
@@ -71,12 +41,12 @@ func (l *nbdLink) greet(export string) error {
 		return err
 	}
 	flags := binary.BigEndian.Uint16(hello[16:])
-	if binary.BigEndian.Uint64(hello[:]) != nbdMagic || binary.BigEndian.Uint64(hello[8:]) != nbdOptionMagic || flags&nbdFixed == 0 {
+	if binary.BigEndian.Uint64(hello[:]) != nbd.Magic || binary.BigEndian.Uint64(hello[8:]) != nbd.OptionMagic || flags&nbd.FixedNewstyle == 0 {
 		return errNBD
 	}
-	out := binary.BigEndian.AppendUint32(nil, uint32(flags&(nbdFixed|nbdNoZeroes)))
-	out = binary.BigEndian.AppendUint64(out, nbdOptionMagic)
-	out = binary.BigEndian.AppendUint32(out, nbdOptionGo)
+	out := binary.BigEndian.AppendUint32(nil, uint32(flags&(nbd.FixedNewstyle|nbd.NoZeroes)))
+	out = binary.BigEndian.AppendUint64(out, nbd.OptionMagic)
+	out = binary.BigEndian.AppendUint32(out, nbd.OptGo)
 	out = binary.BigEndian.AppendUint32(out, uint32(4+len(export)+2))
 	out = binary.BigEndian.AppendUint32(out, uint32(len(export)))
 	out = append(out, export...)
@@ -89,11 +59,11 @@ func (l *nbdLink) greet(export string) error {
 		switch {
 		case err != nil:
 			return err
-		case kind == nbdAck:
+		case kind == nbd.RepAck:
 			return nil
-		case kind&nbdError != 0:
-			return fmt.Errorf("the server refuses export %q: error %d %s", export, kind&^nbdError, data)
-		case kind == nbdInfo && len(data) >= 12 && binary.BigEndian.Uint16(data) == nbdExport:
+		case kind&nbd.RepError != 0:
+			return fmt.Errorf("the server refuses export %q: error %d %s", export, kind&^nbd.RepError, data)
+		case kind == nbd.RepInfo && len(data) >= 12 && binary.BigEndian.Uint16(data) == nbd.InfoExport:
 			l.size, l.flags = int64(binary.BigEndian.Uint64(data[2:])), binary.BigEndian.Uint16(data[10:])
 		}
 	}
@@ -106,7 +76,7 @@ func (l *nbdLink) optionReply() (kind uint32, data []byte, err error) {
 		return 0, nil, err
 	}
 	n := binary.BigEndian.Uint32(h[16:])
-	if binary.BigEndian.Uint64(h[:]) != nbdReplyMagic || n > nbdLongestReply {
+	if binary.BigEndian.Uint64(h[:]) != nbd.OptionReplyMagic || n > nbd.LongestReply {
 		return 0, nil, errNBD
 	}
 	data = make([]byte, n)
@@ -134,13 +104,8 @@ func (l *nbdLink) do(kind, flags uint16, off int64, length int, out, in []byte) 
 
 // send writes a request.
 func (l *nbdLink) send(kind, flags uint16, cookie uint64, off int64, length int, out []byte) error {
-	h := make([]byte, 0, 28)
-	h = binary.BigEndian.AppendUint32(h, nbdRequest)
-	h = binary.BigEndian.AppendUint16(h, flags)
-	h = binary.BigEndian.AppendUint16(h, kind)
-	h = binary.BigEndian.AppendUint64(h, cookie)
-	h = binary.BigEndian.AppendUint64(h, uint64(off))
-	h = binary.BigEndian.AppendUint32(h, uint32(length))
+	r := nbd.Request{Flags: flags, Type: kind, Cookie: cookie, Offset: uint64(off), Length: uint32(length)}
+	h := r.Append(make([]byte, 0, nbd.RequestLen))
 	l.writing.Lock()
 	defer l.writing.Unlock()
 	all := net.Buffers{h, out}
@@ -161,7 +126,7 @@ func (l *nbdLink) listen() {
 		c := l.calls[cookie]
 		delete(l.calls, cookie)
 		l.mu.Unlock()
-		if binary.BigEndian.Uint32(h[:]) != nbdSimpleReply || c == nil {
+		if binary.BigEndian.Uint32(h[:]) != nbd.SimpleReplyMagic || c == nil {
 			l.close(errNBD)
 			if c != nil {
 				c.done <- errNBD
@@ -202,7 +167,7 @@ func (l *nbdLink) close(why error) {
 // disconnect says good-bye, and ends the connection. The server may not hear it.
 func (l *nbdLink) disconnect() {
 	if l.lost() == nil {
-		_ = l.send(nbdDisconnect, 0, 0, 0, 0, nil)
+		_ = l.send(nbd.CmdDisconnect, 0, 0, 0, 0, nil)
 	}
 	l.close(net.ErrClosed)
 }

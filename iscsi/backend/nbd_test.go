@@ -3,11 +3,15 @@ package backend
 import (
 	"bytes"
 	"context"
+	"errors"
+	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stag-rdma/stag/iscsi/unit"
 	"github.com/stag-rdma/stag/test/need"
@@ -109,6 +113,40 @@ func TestNBDRestarts(t *testing.T) {
 	got := make([]byte, 512)
 	if _, err := m.ReadAt(got, 512); err != nil || !bytes.Equal(got, block) {
 		t.Errorf("after the restart: %v", err)
+	}
+}
+
+// TestNBDSilent: a server that takes the new connection and says nothing keeps neither a
+// request nor Close waiting for ever.
+func TestNBDSilent(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "nbd")
+	stop := nbdkit(t, socket, "memory", "size=1M")
+	m, err := OpenNBD(context.Background(), "nbd+unix:///?socket="+socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := m.(*ThinNBD).NBD
+	n.patience = 50 * time.Millisecond
+	stop()
+	rig.Eventually(t, "the connection is lost", func() bool { return n.link.lost() != nil })
+	if err := os.Remove(socket); err != nil {
+		t.Fatal(err)
+	}
+	silent, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	done := make(chan error)
+	go func() {
+		_, err := m.ReadAt(make([]byte, 512), 0)
+		done <- err
+	}()
+	if err := rig.Wait(t, done, "the request"); !errors.Is(err, errSilentNBD) {
+		t.Errorf("a request: %v", err)
+	}
+	if err := m.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -35,6 +35,9 @@ func NewRAM(size int64) (*RAM, error) {
 	return &RAM{mem: mem, used: make([]atomic.Uint64, (size/page+63)/64)}, nil
 }
 
+// String returns the kind of the medium.
+func (r *RAM) String() string { return "ram" }
+
 // Close frees the memory. Nobody may use the medium or memory that it has lent.
 func (r *RAM) Close() error {
 	mem := r.mem

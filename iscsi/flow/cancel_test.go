@@ -3,6 +3,7 @@ package flow
 import (
 	"bytes"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 
@@ -116,10 +117,14 @@ func TestCancelBefore(t *testing.T) {
 }
 
 // TestCancelAgainstDataIn cancels at every moment of Data-In, again and again: no octet is
-// placed after the completion, and each command completes once.
+// placed after the completion, and each command completes once. With STAG_LONG=1 it does so
+// 100,000 times.
 func TestCancelAgainstDataIn(t *testing.T) {
-	rounds := 20000
-	if testing.Short() {
+	rounds := 20_000
+	switch {
+	case os.Getenv("STAG_LONG") == "1":
+		rounds = 100_000
+	case testing.Short():
 		rounds = 1000
 	}
 	p := usual()

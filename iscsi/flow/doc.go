@@ -8,6 +8,7 @@
 //	tx.go       a PDU, gathered into the segments of the stream
 //	scatter.go  a position in a list of buffers
 //	reason.go   why a PDU, a command or a connection is refused
+//	tally.go    counts of reasons and latencies, for reports
 //	ring.go     slots and events, between the step and the application
 //
 // The initiator:
@@ -18,6 +19,9 @@
 //	task.go          a command in its slot
 //	queue.go         the application's end: post, poll, cancel
 //	recovery.go      commands that outlive their connection
+//	numbers.go       numbers of commands, also of several connections of a session
+//	datamover.go     connections that are no streams
+//	repair.go        what error recovery level 1 keeps; initiator_repair.go uses it
 //
 // A command keeps its slot from Post to Poll. The step binds the slot's entry in the table
 // when the command leaves, and its STag is the Initiator Task Tag. The status ends the
@@ -33,14 +37,21 @@
 // The target's role:
 //
 //	target.go          Target, its life, what other goroutines may call
-//	job.go, pool.go    a request of the initiator, and memory for data
+//	job.go             a request of the initiator
+//	pool.go, share.go  memory for data, and what a session may have of it
 //	target_rx.go       requests: order, window, refusal
 //	target_command.go  commands: begin, memory, run, answer
-//	target_data.go     R2Ts, and Data-Out that is placed by Target Transfer Tag
-//	target_tx.go       Data-In and responses
+//	target_data.go     Data-Out that is placed by Target Transfer Tag
+//	target_stream.go   the stream: what leaves next, R2Ts, Data-In
+//	target_messages.go messages with RDMA instead of a stream (RFC 7145)
+//	target_tx.go       responses
 //	target_control.go  pings, text, logout
 //	target_ping.go     silent initiators
 //	target_abort.go    task management
+//	target_session.go  what the connections of a session share: whose turn a CmdSN is
+//	target_turn.go     requests whose turn has not come
+//	target_spread.go   task management and logouts for other connections
+//	target_repair.go   error recovery level 1
 //
 // A Target answers reads and writes of a backend that lends its memory within the step.
 // All else that may block goes to other goroutines and comes back (TakeWork, Done).

@@ -6,18 +6,20 @@ import (
 	"github.com/stag-rdma/stag/iscsi/login"
 	"github.com/stag-rdma/stag/iscsi/pdu"
 	"github.com/stag-rdma/stag/offload/clock"
-	"github.com/stag-rdma/stag/offload/seq"
 	"github.com/stag-rdma/stag/offload/signal"
 	"github.com/stag-rdma/stag/offload/stream"
 	"github.com/stag-rdma/stag/offload/work"
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// Config is the configuration of an Initiator. All fields must be set.
+// Config is the configuration of an Initiator. All fields but Numbers must be set.
 type Config struct {
 	Params login.Params // result of the login
 	Tags   *tpt.Tags    // entries for the commands in progress; the Initiator does not release them
 	Board  *signal.Board
+
+	// Numbers are what the connections of a session share that has several; nil: it has one.
+	Numbers *Numbers
 
 	// Keep makes the commands survive the end of the connection. The owner then calls
 	// Restart or Finish.
@@ -41,7 +43,7 @@ type Initiator struct {
 	News signal.Signal
 
 	// Several goroutines use these fields.
-	tasks     []atomic.Pointer[task] // by slot; a task does not change its slot
+	tasks     []atomic.Pointer[task] // by slot, which does not change; nil: the slot has not been used
 	queues    atomic.Pointer[Queue]  // the youngest queue
 	inbox     inbox
 	canceling atomic.Bool // a task has cancel set
@@ -53,25 +55,30 @@ type Initiator struct {
 	why       Reason      // for which this end has ended the connection, valid when over is set
 
 	// The step owns these fields.
-	rx       receiver
-	tx       sender
-	arriving int // slot that the present PDU of the target is for, or noSlot
-	sending  int // slot of the data that tx sends, or noSlot
-	states   []state
-	pending  slotFIFO        // commands that have not left
-	data     slotFIFO        // commands that have data to send; each is there once
-	queued   []bool          // by slot: it is in data
-	text     [EventData]byte // data segment of a PDU that becomes an event
-	burst    int             // slot whose unsolicited data is being sent, or noSlot
-	pongs    pongs
-	numbers  numbers
-	canceled [32]tpt.STag // tags of commands that were canceled last
-	nextGone int          // index in canceled
-	broken   Reason
-	closing  bool
-	stats    Stats
+	mover     Datamover // nil: the connection is a stream
+	departure Departure
+	rx        receiver
+	tx        sender
+	arriving  int // slot that the present PDU of the target is for, or noSlot
+	sending   int // slot of the data that tx sends, or noSlot
+	states    []state
+	pending   slotFIFO        // commands that have not left
+	data      slotFIFO        // commands that have data to send; each is there once
+	queued    []bool          // by slot: it is in data
+	text      [EventData]byte // data segment of a PDU that becomes an event
+	burst     int             // slot whose unsolicited data is being sent, or noSlot
+	pongs     pongs
+	numbers   numbers
+	canceled  [32]tpt.STag // tags of commands that were canceled last
+	nextGone  int          // index in canceled
+	broken    Reason
+	closing   bool
+	stats     Stats
+	tally     Tally
+	now       clock.Instant // of the step
 
 	recovery
+	repair *repair // of error recovery level 1, or nil
 }
 
 // noSlot is the number of no slot.
@@ -87,13 +94,6 @@ const (
 	kept                 // its connection has ended; the owner has the command
 )
 
-// numbers are the sequence numbers of the connection (RFC 7143 §4.2.2).
-type numbers struct {
-	cmdSN     seq.Num // of the next command
-	maxCmdSN  seq.Num
-	expStatSN seq.Num
-}
-
 // Stats counts what an Initiator has done.
 type Stats struct {
 	Commands, Completed   uint64 // commands and requests that have left, and that have ended
@@ -102,6 +102,7 @@ type Stats struct {
 	Sent                  uint64 // octets of data that were sent
 	Refused, StaleRefused uint64 // PDUs that were refused, and those for canceled commands
 	DigestErrors          uint64
+	SNACKs, Repaired      uint64 // SNACK Requests that have left; PDUs that arrived whole at a later try, and commands sent again
 }
 
 // largestDataOut limits the data segments of Data-Out, so that the commands behind a large
@@ -117,20 +118,23 @@ func NewInitiator(c Config) *Initiator {
 		limit: c.Params.MaxSendLength,
 		tasks: make([]atomic.Pointer[task], n), states: make([]state, n), queued: make([]bool, n),
 		arriving: noSlot, sending: noSlot, burst: noSlot,
-		numbers: numbers{c.Params.CmdSN, c.Params.MaxCmdSN, c.Params.StatSN},
+		numbers: numbers{shared: c.Numbers},
 	}
+	f.numbers.begin(&c.Params)
 	f.pending.init(n)
 	f.data.init(n)
 	f.leaves = f.most
 	f.keep = c.Keep
 	f.rx.role, f.rx.digests, f.rx.limit = (*initiatorRole)(f), c.Params.Digests, c.Params.MaxRecvLength
 	f.tx.digests = c.Params.Digests
+	f.setLevel(c.Params.ErrorRecoveryLevel)
 	return f
 }
 
 // Receive implements stream.ULP.
 func (f *Initiator) Receive(now clock.Instant, s stream.Stream) {
 	f.heard.Store(int64(now))
+	f.now = now
 	f.hear(s)
 	if s.EOF() {
 		s.CloseWrite()
@@ -147,12 +151,16 @@ func (f *Initiator) hear(s stream.Stream) {
 }
 
 // Transmit implements stream.ULP.
-func (f *Initiator) Transmit(_ clock.Instant, s stream.Stream) {
+func (f *Initiator) Transmit(now clock.Instant, s stream.Stream) {
+	f.now = now
 	if f.wantAbort.Load() && f.broken == OK {
 		f.fail(s, Closed)
 	}
 	if f.rx.waits() && f.listens() {
 		f.hear(s)
+	}
+	if f.broken == OK && f.repair.deadline().Due(now) {
+		f.fail(s, ControlDigest)
 	}
 	if f.broken != OK {
 		return
@@ -182,15 +190,17 @@ func (f *Initiator) Transmit(_ clock.Instant, s stream.Stream) {
 // fail ends the connection.
 func (f *Initiator) fail(s stream.Stream, why Reason) {
 	f.broken = why
+	f.tally.count(why)
 	s.Abort()
 }
 
 // Deadline implements stream.ULP.
-func (f *Initiator) Deadline() clock.Instant { return clock.Never }
+func (f *Initiator) Deadline() clock.Instant { return f.repair.deadline() }
 
 // Fault implements stream.ULP. All commands that have no status complete with Lost, unless
 // Config.Keep is set.
-func (f *Initiator) Fault(_ clock.Instant, err error) {
+func (f *Initiator) Fault(now clock.Instant, err error) {
+	f.now = now
 	f.cause, f.why = err, f.broken
 	f.tx.open, f.sending = false, noSlot
 	if f.keep {

@@ -46,7 +46,9 @@ func (r *initiatorRole) arrived(h *pdu.Header, _ []byte) (Reason, bool) {
 	}
 	if h.AdvancesStatSN() {
 		if sn := h.StatSN(); sn.Before(f.numbers.expStatSN) {
-			return Repeated, false
+			if !f.wanted(h) {
+				return Repeated, false
+			}
 		} else if sn != f.numbers.expStatSN {
 			return StatSNGap, false
 		}
@@ -59,25 +61,31 @@ func (r *initiatorRole) complete(h *pdu.Header, why Reason) (Reason, bool) {
 	f := (*Initiator)(r)
 	f.arriving = noSlot
 	f.stats.PDUsIn++
-	f.count(h, why)
+	f.count(h)
 	switch {
 	case why.refuses():
 		f.refuse(h, why)
+		f.repaired(h)
 		return OK, false
 	case why == DataDigest:
 		f.stats.DigestErrors++
+		if f.repair != nil && h.Opcode() != pdu.OpDataIn {
+			return f.reask(h), false
+		}
+	default:
+		f.repaired(h)
 	}
 	return rows[h.Opcode()&31].complete(f, h, why), false
 }
 
 // count takes the sequence numbers of a PDU. A MaxCmdSN that is too small is ignored (RFC
 // 7143 §4.2.2.1).
-func (f *Initiator) count(h *pdu.Header, why Reason) {
-	if h.AdvancesStatSN() && why != Repeated {
+func (f *Initiator) count(h *pdu.Header) {
+	if h.AdvancesStatSN() && h.StatSN() == f.numbers.expStatSN {
 		f.numbers.expStatSN++
 	}
-	if most := h.MaxCmdSN(); most.AtOrAfter(h.ExpCmdSN()-1) && most.After(f.numbers.maxCmdSN) {
-		f.numbers.maxCmdSN = most
+	if most := h.MaxCmdSN(); most.AtOrAfter(h.ExpCmdSN() - 1) {
+		f.numbers.grow(most)
 	}
 }
 
@@ -85,7 +93,11 @@ func (f *Initiator) count(h *pdu.Header, why Reason) {
 // counted. If the PDU is the answer to a command or request, that ends, because no other
 // answer will come.
 func (f *Initiator) refuse(h *pdu.Header, why Reason) {
+	if f.againInVain(h, why) {
+		return
+	}
 	f.stats.Refused++
+	f.tally.count(why)
 	if why == Stale {
 		f.stats.StaleRefused++
 		return
@@ -125,8 +137,11 @@ func (t *task) doom(why Reason) Reason {
 }
 
 // named returns the command in progress that has the tag of the PDU, or nil.
-func (f *Initiator) named(h *pdu.Header) (slot int, t *task) {
-	tag := tpt.STag(h.InitiatorTaskTag())
+func (f *Initiator) named(h *pdu.Header) (slot int, t *task) { return f.tagged(h.InitiatorTaskTag()) }
+
+// tagged returns the command in progress that has the tag, or nil.
+func (f *Initiator) tagged(itt pdu.Tag) (slot int, t *task) {
+	tag := tpt.STag(itt)
 	if slot, ok := f.tags.Slot(tag); ok && f.states[slot] == active {
 		if t = f.tasks[slot].Load(); t.tag == tag && !t.ending {
 			return slot, t
@@ -163,7 +178,7 @@ func (f *Initiator) dataIn(h *pdu.Header) Reason {
 	case !t.receives():
 		return t.doom(WrongDirection)
 	case h.DataSN() != t.dataSN:
-		return t.doom(DataSNGap)
+		return f.dataAgain(f.arriving, t, h)
 	case f.params.DataPDUInOrder && n != 0 && off != t.received:
 		return t.doom(OutOfOrder)
 	}
@@ -173,6 +188,9 @@ func (f *Initiator) dataIn(h *pdu.Header) Reason {
 
 func (f *Initiator) dataInDone(h *pdu.Header, why Reason) Reason {
 	slot, t := f.named(h)
+	if f.repair != nil {
+		return f.dataRepair(slot, t, h, why)
+	}
 	t.dataSN++
 	t.received += uint32(h.DataLength())
 	if f.stats.Placed += uint64(h.DataLength()); why != OK && t.failed == OK {
@@ -202,7 +220,7 @@ func (f *Initiator) responseDone(h *pdu.Header, why Reason) Reason {
 	}
 	slot, t := f.named(h)
 	t.answer = min(h.DataLength(), senseRoom)
-	f.finish(slot, t, h)
+	f.judge(slot, t, h)
 	return OK
 }
 
@@ -229,7 +247,7 @@ func (t *task) verdict(h *pdu.Header) Reason {
 	switch {
 	case t.failed != OK:
 		return t.failed
-	case t.rights != tpt.RemoteWrite:
+	case t.rights != tpt.RemoteWrite, t.queue.flow.mover != nil: // a datamover does not tell what it has placed
 		return OK
 	}
 	if t.placed = t.received; t.received != want && good(h) {
@@ -306,10 +324,20 @@ func (f *Initiator) r2t(h *pdu.Header) Reason {
 		return t.doom(DataSNGap)
 	case n == 0 || n > f.params.MaxBurstLength:
 		return t.doom(BurstLength)
-	case uint32(t.count) >= min(maxR2T, f.params.MaxOutstandingR2T):
+	case uint32(t.count) >= f.mostR2T():
 		return t.doom(TooManyR2T)
 	}
 	return OK
+}
+
+// mostR2T returns how many R2Ts of a command may be outstanding. At error recovery level 1 a
+// target asks again for what has arrived damaged, while it still gets the rest.
+func (f *Initiator) mostR2T() uint32 {
+	most := f.params.MaxOutstandingR2T
+	if f.repair != nil {
+		most += 2
+	}
+	return min(maxR2T, most)
 }
 
 func (f *Initiator) r2tDone(h *pdu.Header, _ Reason) Reason {
@@ -340,14 +368,19 @@ func (f *Initiator) rejectDone(h *pdu.Header, why Reason) Reason {
 	if why == DataDigest {
 		return ControlDigest
 	}
-	if h.DataLength() >= pdu.HeaderLen && h.RejectReason() != pdu.RejectDataDigest {
-		bad := (*pdu.Header)(f.text[:pdu.HeaderLen])
+	end := OK
+	bad := (*pdu.Header)(f.text[:pdu.HeaderLen])
+	switch {
+	case h.DataLength() < pdu.HeaderLen:
+	case f.repair != nil && (bad.Opcode() == pdu.OpSNACK || h.RejectReason() == pdu.RejectDataDigest):
+		end = f.rejected(h.RejectReason(), bad)
+	case h.RejectReason() != pdu.RejectDataDigest:
 		if slot, t := f.named(bad); t != nil && t.header.Opcode() == bad.Opcode() {
 			f.end(slot, Rejected)
 		}
 	}
 	f.note(OK, h, f.text[:min(h.DataLength(), EventData)])
-	return OK
+	return end
 }
 
 // end ends a command: its tag is nobody's from here on. The completion waits for a PDU with
@@ -359,9 +392,13 @@ func (f *Initiator) end(slot int, why Reason) {
 		t.line.remove(slot)
 	} else if !t.ending {
 		f.tags.Revoke(slot)
+		f.withdraw(slot, t, why)
 	}
 	if f.burst == slot {
 		f.burst = noSlot
+	}
+	if f.repair != nil {
+		f.repair.forget(slot)
 	}
 	if f.sending == slot && f.tx.open {
 		t.ending = true
@@ -374,5 +411,6 @@ func (f *Initiator) end(slot int, why Reason) {
 func (f *Initiator) push(slot int, t *task) {
 	f.states[slot] = idle
 	f.stats.Completed++
+	f.tallyEnd(t)
 	t.queue.cq.Push(&t.queue.places, work.Completion{ID: uint64(slot)}, true)
 }

@@ -40,7 +40,9 @@ func (f *Initiator) gather() {
 				continue // flush ends its requests
 			}
 			if slot, ok := q.posted.pop(); ok {
-				f.wait(slot, f.tasks[slot].Load(), f.lineOf(q))
+				t := f.tasks[slot].Load()
+				t.begun = f.now
+				f.wait(slot, t, f.lineOf(q))
 				more = true
 			}
 		}
@@ -56,7 +58,7 @@ func (f *Initiator) lineOf(q *Queue) *slotFIFO {
 }
 
 // next begins the next PDU, if there is one that may leave: the rest of a command's
-// unsolicited data, a pong, a request of a control queue, a command, solicited data in turn
+// unsolicited data, a pong, what repairs damage, a request of a control queue, a command, solicited data in turn
 // for each command.
 func (f *Initiator) next() bool {
 	switch {
@@ -64,11 +66,12 @@ func (f *Initiator) next() bool {
 		f.sendUnsolicited()
 	case f.pongs.n != 0:
 		f.sendPong()
+	case f.repair != nil && f.nextRepair():
 	case f.mayLeave(&f.urgent):
 		f.sendCommand(f.urgent.pop())
-	case f.mayLeave(&f.again):
+	case f.credit() && f.mayLeave(&f.again):
 		f.sendCommand(f.again.pop())
-	case !f.gate.Load() && f.mayLeave(&f.pending):
+	case !f.gate.Load() && f.credit() && f.mayLeave(&f.pending):
 		f.sendCommand(f.pending.pop())
 	case f.data.n != 0:
 		return f.sendData()
@@ -79,29 +82,34 @@ func (f *Initiator) next() bool {
 }
 
 // mayLeave reports whether a line has a command, and the target takes it. Immediate ones it
-// must take.
+// must take. If mayLeave returns true, the command leaves next.
 func (f *Initiator) mayLeave(line *slotFIFO) bool {
-	return line.n != 0 &&
-		(f.numbers.cmdSN.AtOrBefore(f.numbers.maxCmdSN) || f.tasks[line.front()].Load().header.Immediate())
+	return line.n != 0 && (f.tasks[line.front()].Load().header.Immediate() || f.numbers.take())
 }
+
+// credit reports whether the datamover lets a command leave.
+func (f *Initiator) credit() bool { return f.mover == nil || f.mover.Credit() }
 
 // sendCommand begins the PDU of a command or request, with its immediate data.
 func (f *Initiator) sendCommand(slot int) {
 	t := f.tasks[slot].Load()
 	t.tag = f.tags.Bind(slot, t.length, t.rights)
 	f.states[slot] = active
+	t.cmdSN = f.numbers.assign(t.header.Immediate())
+	f.stats.Commands++
+	f.sendNumbered(slot, t)
+}
+
+// sendNumbered begins the PDU of a command that has a tag and a number.
+func (f *Initiator) sendNumbered(slot int, t *task) {
 	h := f.tx.header(pdu.OpCommand)
 	*h = t.header
 	if t.extra != 0 {
 		f.tx.extend(t.ahs[:t.extra])
 	}
 	h.SetInitiatorTaskTag(pdu.Tag(t.tag))
-	h.SetCmdSN(f.numbers.cmdSN)
-	h.SetExpStatSN(f.numbers.expStatSN)
-	if t.cmdSN = f.numbers.cmdSN; !h.Immediate() {
-		f.numbers.cmdSN++
-	}
-	f.stats.Commands++
+	h.SetCmdSN(t.cmdSN)
+	h.SetExpStatSN(f.expStatSN())
 	f.sending = slot
 	switch {
 	case !t.isCommand():
@@ -109,6 +117,7 @@ func (f *Initiator) sendCommand(slot int) {
 	case t.rights == tpt.RemoteRead:
 		f.beginWrite(slot, t, h)
 	default:
+		t.moved = f.mover != nil && t.length != 0
 		f.tx.begin(nil, 0, 0)
 	}
 }
@@ -121,7 +130,12 @@ func (f *Initiator) beginWrite(slot int, t *task, h *pdu.Header) {
 	if p.ImmediateData {
 		now = min(first, uint32(f.most))
 	}
-	if !p.InitialR2T && now < first {
+	if f.mover != nil {
+		if now != t.length { // see Datamover
+			now = 0
+		}
+		t.moved = now == 0
+	} else if !p.InitialR2T && now < first {
 		t.rest = burst{ttt: pdu.NoTag, off: now, end: first}
 		f.burst = slot
 		h.SetFlags(h.Flags() &^ pdu.Final)
@@ -179,7 +193,7 @@ func (f *Initiator) sendBurst(slot int, t *task, b *burst) {
 	}
 	h.SetInitiatorTaskTag(pdu.Tag(t.tag))
 	h.SetTargetTransferTag(b.ttt)
-	h.SetExpStatSN(f.numbers.expStatSN)
+	h.SetExpStatSN(f.expStatSN())
 	h.SetDataSN(b.sn)
 	h.SetBufferOffset(b.off)
 	f.tx.begin(t.pieces, int(b.off), int(n))
@@ -198,8 +212,8 @@ func (f *Initiator) sendPong() {
 	h.SetLUN(p.lun)
 	h.SetInitiatorTaskTag(pdu.NoTag)
 	h.SetTargetTransferTag(p.ttt)
-	h.SetCmdSN(f.numbers.cmdSN)
-	h.SetExpStatSN(f.numbers.expStatSN)
+	h.SetCmdSN(f.numbers.next())
+	h.SetExpStatSN(f.expStatSN())
 	f.tx.begin(nil, 0, 0)
 }
 
@@ -240,7 +254,8 @@ func (f *Initiator) cancelTasks() {
 }
 
 // abandon ends the use of the command's buffers: the rest of a PDU that is arriving is
-// dropped, and the rest of a PDU that has begun to leave leaves from other memory. An event asks for the abort of the command.
+// dropped, and the rest of a PDU that has begun to leave leaves from other memory. An event
+// asks for the abort of the command.
 func (f *Initiator) abandon(slot int, t *task, rest []byte) {
 	if f.arriving == slot {
 		f.arriving = noSlot

@@ -1,15 +1,21 @@
 package flow
 
 import (
+	"sync/atomic"
+
 	"github.com/stag-rdma/stag/iscsi/pdu"
+	"github.com/stag-rdma/stag/iscsi/scsi"
 	"github.com/stag-rdma/stag/iscsi/unit"
+	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/seq"
 )
 
 // LUN is a logical unit as one session sees it. It belongs to the step of the session's
 // connection.
 type LUN struct {
-	Nexus *unit.Nexus
-	order unit.Order
+	Nexus  *unit.Nexus
+	Staged bool // data goes through the Pool even if the unit can lend its memory
+	order  unit.Order
 }
 
 // JobOp is what a Job wants from a goroutine that may block.
@@ -22,6 +28,7 @@ const (
 	JobText                // answer the text in Text; the answer goes there too
 	JobReset               // reset the units of LUNs that Function names
 	JobLogout              // forget the nexus of every LUN: the initiator logs out, and no command is left
+	JobSpread              // Spread over the other connections of the session
 )
 
 // Job is a request of the initiator. It belongs to the step, except between
@@ -32,8 +39,7 @@ type Job struct {
 	Let  bool // the result of Begin
 	Wait bool // Begin has let Data-In through, but there was no memory for it
 
-	Text     []byte       // of JobText: the request, then the answer
-	MaxSend  int          // of JobText: the initiator's new MaxRecvDataSegmentLength; 0: no new one
+	texts                 // of JobText
 	Function pdu.Function // of JobReset
 	LUN      uint64       // of JobReset: the unit, for LogicalUnitReset
 	Response uint8        // of JobReset: the result
@@ -41,6 +47,7 @@ type Job struct {
 	target *Target
 	slot   int
 	header pdu.Header // of the request
+	number uint64     // of a command: how many have arrived with it
 	lun    *LUN
 	next   *Job // in a list that goroutines share
 
@@ -53,10 +60,16 @@ type Job struct {
 	done    bool // Status is set
 	inbound bool // the data segment of the command is arriving
 	unasked bool // unsolicited Data-Out is missing
+	again   bool // unsolicited data was dropped for lack of memory: R2Ts ask for it anew
 	aborted bool // no response
-	bound   bool // the entry of the slot is valid
-	by      int  // slot of the task management request that waits for the end, or none
-	waits   int  // of a task management request: how many jobs it waits for
+
+	// unwanted says that nobody waits for the job: it was aborted, or the connection has
+	// ended. The step writes it, and others read it.
+	unwanted atomic.Bool
+
+	bound  bool // the entry of the slot is valid
+	parted bool // the job takes no place of the window any more
+	relations
 
 	buffer []byte    // memory of the pool; nil: the data is in lent memory, or there is none
 	pieces [1][]byte // where Data-Out goes, or where Data-In comes from
@@ -66,6 +79,44 @@ type Job struct {
 	sent   uint32 // octets of Data-In that have left
 	dataSN uint32 // of the next Data-Out of the sequence, or of the next Data-In
 	r2tSN  uint32
+	ttt    pdu.Tag // of the youngest R2T
+	numbering
+
+	begun clock.Instant // when the command arrived; 0: it is no command in progress
+}
+
+// texts are a Text Request and its answer.
+type texts struct {
+	Text    []byte // the request, then the answer
+	Refused bool   // the request is rejected
+	MaxSend int    // the initiator's new MaxRecvDataSegmentLength; 0: no new one
+}
+
+// relations is what a job has to do with other jobs of its session.
+type relations struct {
+	by    int // slot of the task management request that waits for the end, or none
+	waits int // of a task management request: how many jobs it waits for
+
+	// These fields are for sessions with several connections.
+	claimed  bool         // the job takes a place of the window of the TargetSession
+	alone    bool         // with no other beside it
+	held     bool         // its turn has not come
+	whole    bool         // held, and its data segment is there
+	other    bool         // a logout of another connection
+	foreign  *purge       // waits for the end, on behalf of another connection
+	siblings atomic.Int32 // of a request for other connections: how many of them have not answered
+}
+
+// numbering is the StatSN of a job, and what error recovery level 1 needs.
+type numbering struct {
+	statSN   seq.Num // of the status, if numbered
+	numbered bool
+	damage   bool    // a part of the present sequence of Data-Out was damaged
+	bad      uint32  // its first octet
+	from     uint32  // where the present sequence of Data-Out begins
+	tries    uint8   // how often the same Data-Out was asked for again
+	snackTag pdu.Tag // of an R-Data SNACK
+	resend   resend  // of a SNACK Request
 }
 
 // jobPlace is where a job waits.
@@ -74,6 +125,7 @@ type jobPlace uint8
 const (
 	nowhere   jobPlace = iota // the slot is free, or a PDU of the job is arriving
 	inOrder                   // for older tasks
+	forTurn                   // for the turn of its number
 	forMemory                 // in hungry
 	forData                   // for Data-Out
 	atWork                    // with a goroutine that may block
@@ -81,6 +133,7 @@ const (
 	inUrgent                  // in urgent: a response or an R2T
 	inStream                  // in stream: Data-In
 	inTx                      // a PDU of the job is leaving
+	forAck                    // in kept: the status has left
 )
 
 // isCommand reports whether the job is a SCSI command.
@@ -107,7 +160,7 @@ func (j *Job) total() uint32 {
 
 // fail ends the command with CHECK CONDITION. The data that the initiator may still send
 // is received first.
-func (j *Job) fail(key byte, code unit.Code) {
+func (j *Job) fail(key byte, code scsi.Code) {
 	switch s := (unit.Sense{Key: key, Code: code}); {
 	case j.place == atWork: // another goroutine has the task
 		j.late = s
@@ -125,8 +178,8 @@ func (j *Job) Allot() bool {
 	if j.Task.Dir != unit.DataIn || n == 0 {
 		return true
 	}
-	if j.buffer == nil {
-		j.buffer = j.target.cfg.Pool.Take(int(n))
+	if j.buffer == nil && j.target.waiting.Load() == 0 {
+		j.buffer = j.target.share.Take(int(n))
 	}
 	if j.Wait = j.buffer == nil; j.Wait {
 		return false
@@ -135,6 +188,10 @@ func (j *Job) Allot() bool {
 	j.pieces[0] = j.Task.Data
 	return true
 }
+
+// Unwanted reports whether nobody waits for the result of the job any more. A goroutine that
+// has the job for long looks from time to time, and then gives the job back.
+func (j *Job) Unwanted() bool { return j.unwanted.Load() }
 
 // jobFIFO is a queue of jobs with a fixed capacity.
 type jobFIFO struct {
@@ -149,6 +206,15 @@ func (q *jobFIFO) push(j *Job, capacity int) {
 	}
 	q.cells[(q.head+q.n)%len(q.cells)] = j
 	q.n++
+}
+
+// remove removes a job, wherever it is.
+func (q *jobFIFO) remove(j *Job) {
+	for range q.n {
+		if o := q.pop(); o != j {
+			q.push(o, len(q.cells))
+		}
+	}
 }
 
 func (q *jobFIFO) pop() *Job {

@@ -9,7 +9,7 @@ import (
 
 // idleLimit is the most memory that an idle session may take in the heap, in octets. The
 // buffers of its carrier do not count.
-const idleLimit = 32 << 10
+const idleLimit = 12 << 10
 
 // TestIdleMemory: a session for 128 commands, without a queue of its own, takes little.
 func TestIdleMemory(t *testing.T) {

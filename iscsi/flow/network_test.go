@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"flag"
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -12,11 +13,20 @@ import (
 	"github.com/stag-rdma/stag/offload/clock"
 	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/stream"
+	"github.com/stag-rdma/stag/test/scenario"
 	"github.com/stag-rdma/stag/test/simnic"
 	"github.com/stag-rdma/stag/test/world"
 )
 
-var networks = flag.Int("networks", 200, "number of simulated networks for TestNetworks")
+var seed = flag.Uint64("seed", 0, "the only simulated network to play; 0: as many as STAG_SCENARIOS says, or a few")
+
+// fewNetworks is how many simulated networks a test plays by default.
+func fewNetworks() int {
+	if testing.Short() {
+		return 25
+	}
+	return 200
+}
 
 // ramDisk is a target with a disk in memory, as plain as a test can have it. It implements
 // stream.ULP.
@@ -183,24 +193,12 @@ func weather(seed uint64) (link simnic.Config, forges bool) {
 // and corruption, with both digests. Every command completes once. No command that
 // succeeds has a wrong octet. Without corruption that TCP cannot see, all succeed.
 func TestNetworks(t *testing.T) {
-	n := *networks
-	if testing.Short() {
-		n = min(n, 25)
-	}
-	for seed := range uint64(n) {
-		network(t, seed, plainTarget)
-	}
+	scenario.Play(t, *seed, fewNetworks(), func(seed uint64) error { return network(t, seed, plainTarget) })
 }
 
 // TestBothEnds is TestNetworks with a Target and a disk at the other end.
 func TestBothEnds(t *testing.T) {
-	n := *networks
-	if testing.Short() {
-		n = min(n, 25)
-	}
-	for seed := range uint64(n) {
-		network(t, seed, wholeTarget)
-	}
+	scenario.Play(t, *seed, fewNetworks(), func(seed uint64) error { return network(t, seed, wholeTarget) })
 }
 
 // peer is the target at the other end of a network.
@@ -224,10 +222,12 @@ func wholeTarget(t *testing.T, e *end, luck *rand.Rand) peer {
 	p := e.p
 	p.MaxSendLength, p.MaxRecvLength = e.p.MaxRecvLength, e.p.MaxSendLength
 	s := serve(t, p, luck.IntN(2) == 0)
-	return peer{s.tgt, func() bool { return s.tgt.broken != OK }, s.work}
+	return peer{s.ulp, func() bool { return s.tgt.broken != OK }, s.work}
 }
 
-func network(t *testing.T, seed uint64, target func(*testing.T, *end, *rand.Rand) peer) {
+// network plays one network. A failure of begin and serve, which need no network, ends the
+// test by t.
+func network(t *testing.T, seed uint64, target func(*testing.T, *end, *rand.Rand) peer) error {
 	luck := rand.New(rand.NewPCG(seed, 9))
 	link, forges := weather(seed)
 	p := usual()
@@ -243,11 +243,11 @@ func network(t *testing.T, seed uint64, target func(*testing.T, *end, *rand.Rand
 		}
 	}})
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	c, err := w.Connect(world.Flow{}, e.f, d.ulp)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	const commands = 24
 	var want [4][]byte // what the quarters of the disk must have
@@ -280,7 +280,7 @@ func network(t *testing.T, seed uint64, target func(*testing.T, *end, *rand.Rand
 					posted, done = posted+1, done+1 // nothing will come
 					continue
 				}
-				t.Fatal(n, err)
+				return fmt.Errorf("posted %d: %w", n, err)
 			}
 			busy[q] = true
 			posted++
@@ -298,7 +298,7 @@ func network(t *testing.T, seed uint64, target func(*testing.T, *end, *rand.Rand
 			return k != 0 || e.f.over.Load()
 		}); err != nil {
 			if !d.broken() || e.f.wantAbort.Load() {
-				t.Fatalf("network %d: %v after %d of %d", seed, err, done, commands)
+				return fmt.Errorf("%v after %d of %d", err, done, commands)
 			}
 			e.f.Abort() // the target's reset was lost: a session finds that by a ping
 		}
@@ -308,21 +308,22 @@ func network(t *testing.T, seed uint64, target func(*testing.T, *end, *rand.Rand
 		for _, x := range got[:k] {
 			q := int(x.ID) % 4
 			if !busy[q] {
-				t.Fatalf("network %d: command %d completes twice", seed, x.ID)
+				return fmt.Errorf("command %d completes twice", x.ID)
 			}
 			busy[q], done = false, done+1
 			g, read := bufs[x.ID]
 			switch {
 			case x.ID == 0:
 			case (x.Why != OK || x.Status() != 0) && !forges:
-				t.Fatalf("network %d: command %d: %v (connection: %v)", seed, x.ID, x.Why, e.f.broken)
+				return fmt.Errorf("command %d: %v (connection: %v)", x.ID, x.Why, e.f.broken)
 			case read && !g.whole():
-				t.Fatalf("network %d: command %d touches what is outside of its buffer", seed, x.ID)
+				return fmt.Errorf("command %d touches what is outside of its buffer", x.ID)
 			case x.Why == OK && x.Status() == 0 && read && !bytes.Equal(g.buf, want[q]):
-				t.Fatalf("network %d: command %d has wrong octets", seed, x.ID)
+				return fmt.Errorf("command %d has wrong octets", x.ID)
 			case (x.Why != OK || x.Status() != 0) && !read:
 				want[q] = nil // the disk may have any part of the write
 			}
 		}
 	}
+	return nil
 }

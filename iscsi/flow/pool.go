@@ -11,14 +11,18 @@ const poolUnit = 4096
 // Pool is memory for data that the backend does not lend. The connections of a target
 // share it. Any goroutine may use it. Take and Give do not block, lock or allocate.
 type Pool struct {
-	mem  []byte
-	used []atomic.Uint64 // a bit for each unit
-	hint atomic.Uint32   // word of used where the last search ended
+	mem     []byte
+	used    []atomic.Uint64 // a bit for each unit
+	hint    atomic.Uint32   // word of used where the last search ended
+	free    atomic.Int64    // units that nobody has
+	sharers atomic.Int64    // Shares that have not left
 }
 
 // NewPool makes a pool of mem, whose length must be a multiple of 256 KiB.
 func NewPool(mem []byte) *Pool {
-	return &Pool{mem: mem, used: make([]atomic.Uint64, len(mem)/poolUnit/64)}
+	p := &Pool{mem: mem, used: make([]atomic.Uint64, len(mem)/poolUnit/64)}
+	p.free.Store(int64(len(p.used)) * 64)
+	return p
 }
 
 // Size returns the size of the pool in octets.
@@ -29,6 +33,9 @@ func sizeOf(n int) int {
 	units := max(1, (n+poolUnit-1)/poolUnit)
 	return 1 << bits.Len(uint(units-1))
 }
+
+// BufferSize returns how many octets of a Pool a buffer of n octets takes.
+func BufferSize(n int) int { return sizeOf(n) * poolUnit }
 
 // Take returns a buffer of n octets, or nil if the pool has none now.
 func (p *Pool) Take(n int) []byte {
@@ -50,6 +57,7 @@ func (p *Pool) Take(n int) []byte {
 		}
 		if ok {
 			p.hint.Store(uint32(at))
+			p.free.Add(-int64(units))
 			from := unit * poolUnit
 			return p.mem[from : from+n : from+units*poolUnit]
 		}
@@ -96,16 +104,12 @@ func (p *Pool) Give(b []byte) {
 		for i := range units / 64 {
 			p.used[first/64+i].Store(0)
 		}
-		return
+	} else {
+		mask := uint64(1)<<units - 1
+		p.used[first/64].And(^(mask << (first % 64)))
 	}
-	mask := uint64(1)<<units - 1
-	p.used[first/64].And(^(mask << (first % 64)))
+	p.free.Add(int64(units))
 }
 
 // Free returns how many octets are free.
-func (p *Pool) Free() (n int) {
-	for i := range p.used {
-		n += (64 - bits.OnesCount64(p.used[i].Load())) * poolUnit
-	}
-	return n
-}
+func (p *Pool) Free() int { return int(p.free.Load()) * poolUnit }

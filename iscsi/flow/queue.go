@@ -33,10 +33,7 @@ func (f *Initiator) newQueue(first, n int) *Queue {
 	q := &Queue{flow: f, cq: work.NewCQ(n, f.board)}
 	q.posted.init(n)
 	q.free.init(n)
-	tasks := make([]task, n)
 	for i := range n {
-		tasks[i].queue = q
-		f.tasks[first+i].Store(&tasks[i])
 		q.slots = append(q.slots, first+i)
 		q.free.push(first + i)
 	}
@@ -77,7 +74,7 @@ func (q *Queue) Post(commands ...Command) (n int, err error) {
 			break
 		}
 		slot := q.free.front()
-		t := q.flow.tasks[slot].Load()
+		t := q.task(slot)
 		if err = t.set(&commands[n], q.flow.limit, q.flow.leaves); err != nil {
 			return n, err
 		}
@@ -92,6 +89,17 @@ func (q *Queue) Post(commands ...Command) (n int, err error) {
 	return n, nil
 }
 
+// task returns the task of a slot. A task is made when its slot is first used, so that a queue
+// that is not used takes little memory.
+func (q *Queue) task(slot int) *task {
+	t := q.flow.tasks[slot].Load()
+	if t == nil {
+		t = &task{queue: q}
+		q.flow.tasks[slot].Store(t)
+	}
+	return t
+}
+
 // Cancel ends the commands of this ID that are not complete. Each completes with Canceled
 // in the next step, unless its status is there before. When Poll has returned the
 // completion, nothing uses the command's buffers any more. Cancel reports whether there is
@@ -99,7 +107,7 @@ func (q *Queue) Post(commands ...Command) (n int, err error) {
 func (q *Queue) Cancel(id uint64) (found bool) {
 	for _, slot := range q.slots {
 		t := q.flow.tasks[slot].Load()
-		if t.busy.Load() && t.id == id && t.cancel.Load() == nil {
+		if t != nil && t.busy.Load() && t.id == id && t.cancel.Load() == nil {
 			rest := make([]byte, t.leaves)
 			t.cancel.Store(&rest)
 			found = true

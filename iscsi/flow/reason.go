@@ -12,7 +12,7 @@ const OK Reason = 0
 // placed. The connection goes on.
 const (
 	NoTask         Reason = 1 + iota // no command in progress has the tag (US 7,299,266, FIG. 17B: not valid, not iSCSI, or another instance)
-	Stale                            // the command of the tag was canceled
+	Stale                            // the command of the tag was canceled; of a target also: it has ended
 	OtherSession                     // the tag is another protection domain's or connection's
 	OutOfBounds                      // the octets are not wholly within the command's buffer
 	WrongDirection                   // the command does not transfer data that way
@@ -55,7 +55,7 @@ const (
 var reasonNames = [reasons]string{
 	OK:             "ok",
 	NoTask:         "no command has that tag",
-	Stale:          "the command of that tag was canceled",
+	Stale:          "the command of that tag was canceled or has ended",
 	OtherSession:   "the tag is another session's or connection's",
 	OutOfBounds:    "the octets reach outside of the command's buffer",
 	WrongDirection: "the command does not transfer data that way",
@@ -83,6 +83,52 @@ var reasonNames = [reasons]string{
 	BadData:        "data of the command was refused",
 	Rejected:       "the target has rejected the request",
 	Uncertain:      "the connection was lost: the target may have executed the command or not, and the command must not be repeated",
+}
+
+// reasonWords are the names of the counters of the reasons.
+var reasonWords = [reasons]string{
+	NoTask:         "no_task",
+	Stale:          "stale",
+	OtherSession:   "other_session",
+	OutOfBounds:    "out_of_bounds",
+	WrongDirection: "wrong_direction",
+	DataSNGap:      "data_sn_gap",
+	OutOfOrder:     "out_of_order",
+	BurstLength:    "burst_length",
+	TooManyR2T:     "too_many_r2t",
+	NotExpected:    "not_expected",
+	Repeated:       "repeated",
+	HeaderDigest:   "header_digest",
+	ControlDigest:  "control_digest",
+	DataTooLong:    "data_too_long",
+	AHSTooLong:     "ahs_too_long",
+	BadOpcode:      "bad_opcode",
+	StatSNGap:      "stat_sn_gap",
+	CmdSNGap:       "cmd_sn_gap",
+	Unreadable:     "unreadable",
+	Silent:         "silent",
+	Closed:         "closed",
+	Lost:           "lost",
+	Canceled:       "canceled",
+	DataDigest:     "data_digest",
+	DataMissing:    "data_missing",
+	MemoryGone:     "memory_gone",
+	BadData:        "bad_data",
+	Rejected:       "rejected",
+	Uncertain:      "uncertain",
+}
+
+// Word returns the name of the counter of the reason, in snake_case.
+func (r Reason) Word() string { return reasonWords[r] }
+
+// Reasons returns all reasons but OK.
+func Reasons() (all []Reason) {
+	for r := range reasons {
+		if reasonWords[r] != "" {
+			all = append(all, r)
+		}
+	}
+	return all
 }
 
 func (r Reason) String() string {

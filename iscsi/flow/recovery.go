@@ -7,6 +7,7 @@ import (
 	"github.com/stag-rdma/stag/iscsi/login"
 	"github.com/stag-rdma/stag/iscsi/pdu"
 	"github.com/stag-rdma/stag/offload/clock"
+	"github.com/stag-rdma/stag/offload/seq"
 )
 
 // recovery is what an Initiator needs to outlive its connections.
@@ -49,6 +50,7 @@ type Kept struct {
 	LUN     uint64 // 8 octets in network order
 	CDB     [pdu.CDBLen]byte
 	Replays uint8 // how often the command was released before
+	CmdSN   seq.Num
 }
 
 // halt ends the work of the connection. Commands without status stay. Requests of control
@@ -65,6 +67,7 @@ func (f *Initiator) halt() {
 			f.end(slot, Lost)
 		case st == active:
 			f.tags.Revoke(slot)
+			f.withdraw(slot, t, Lost)
 			f.states[slot], t.told = kept, false
 		}
 	}
@@ -89,7 +92,7 @@ func (f *Initiator) Kept() (all []Kept) {
 	})
 	for _, slot := range found {
 		t := f.tasks[slot].Load()
-		all = append(all, Kept{slot, t.header.LUN(), [pdu.CDBLen]byte(t.header.CDB()), t.replays})
+		all = append(all, Kept{slot, t.header.LUN(), [pdu.CDBLen]byte(t.header.CDB()), t.replays, t.cmdSN})
 	}
 	return all
 }
@@ -110,7 +113,8 @@ func (f *Initiator) Canceled(slot int) bool { return f.tasks[slot].Load().cancel
 
 // Settle does what a step does for commands that do not leave: it completes those that
 // were released with a reason, and those that were canceled and have not left.
-func (f *Initiator) Settle() {
+func (f *Initiator) Settle(now clock.Instant) {
+	f.now = now
 	f.gather()
 	if f.canceling.Load() {
 		f.cancelTasks()
@@ -147,8 +151,9 @@ func (f *Initiator) Restart(p login.Params) {
 	f.most = min(p.MaxSendLength, f.leaves)
 	f.rx = receiver{role: (*initiatorRole)(f), digests: p.Digests, limit: p.MaxRecvLength}
 	f.tx = sender{digests: p.Digests}
-	f.numbers = numbers{p.CmdSN, p.MaxCmdSN, p.StatSN}
+	f.numbers.begin(&p)
 	f.arriving, f.sending, f.burst = noSlot, noSlot, noSlot
+	f.setLevel(p.ErrorRecoveryLevel)
 	f.data.n, f.pongs.n = 0, 0
 	clear(f.queued)
 	for f.pending.n != 0 { // behind the commands that were released over the last connection
@@ -194,7 +199,7 @@ func (f *Initiator) Finished() uint64 { return f.finished }
 // renew makes a task as Post left it, so that it can leave again.
 func (t *task) renew() {
 	t.received, t.dataSN, t.rest, t.first, t.count = 0, 0, burst{}, 0, 0
-	t.failed, t.ending, t.sent, t.placed, t.answer = OK, false, false, 0, 0
+	t.failed, t.ending, t.moved, t.sent, t.placed, t.answer = OK, false, false, false, 0, 0
 }
 
 // NewControlQueue makes a queue for requests that belong to the present connection: they

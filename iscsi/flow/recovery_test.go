@@ -133,7 +133,7 @@ func TestKeptEnds(t *testing.T) {
 	}
 	e.q.Cancel(2)
 	e.f.Release(kept[0].Slot, Uncertain)
-	e.f.Settle()
+	e.f.Settle(e.f.now)
 	var got [8]Completion
 	if n := e.q.Poll(got[:]); n != 2 || got[0].ID != 0 || got[0].Why != Uncertain || got[1].ID != 2 || got[1].Why != Canceled {
 		t.Fatalf("%d completions: %+v", n, got[:n])

@@ -113,13 +113,18 @@ func (r *receiver) run(s stream.Stream) Reason {
 // waits reports whether the role has asked to wait.
 func (r *receiver) waits() bool { return r.stage == held || r.stage == full }
 
-// resume calls the role again, if it has asked to wait.
+// resume calls the role again, if it has asked to wait, and goes on behind a data segment
+// that the stream has placed.
 func (r *receiver) resume() Reason {
 	switch r.stage {
 	case held:
 		return r.begin()
 	case full:
 		return r.finish()
+	case inData:
+		if r.left == 0 { // the stream has placed the last octets
+			return r.afterData()
+		}
 	}
 	return OK
 }

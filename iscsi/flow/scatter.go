@@ -58,6 +58,20 @@ func (c *scatter) get(b []byte) (ok bool) {
 	return true
 }
 
+// Gather fills b with the first octets of a list of buffers. It returns false if the list
+// has fewer, or if its memory cannot be accessed.
+func Gather(b []byte, list [][]byte) bool {
+	c := at(list, 0)
+	return c.get(b)
+}
+
+// Scatter copies b to the first octets of a list of buffers. It returns false as Gather
+// does.
+func Scatter(list [][]byte, b []byte) bool {
+	c := at(list, 0)
+	return c.put(b)
+}
+
 // guard ends an access to memory of the application that has faulted: the application may
 // have unmapped the memory, or truncated the file that the memory maps. Without guard such
 // a fault ends the process. Callers defer guard with the goroutine's previous setting of

@@ -10,50 +10,57 @@ import (
 	"github.com/stag-rdma/stag/offload/clock"
 	"github.com/stag-rdma/stag/offload/seq"
 	"github.com/stag-rdma/stag/offload/signal"
-	"github.com/stag-rdma/stag/offload/stream"
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// TargetConfig is the configuration of a Target. All fields but Ping must be set.
+// TargetConfig is the configuration of a Target. All fields but Ping must be set, and one
+// of Tags and Slots.
 type TargetConfig struct {
 	Params login.Params // result of the login
-	Tags   *tpt.Tags    // an entry for each job; the Target does not release them
-	Window int          // how many commands may be in progress; less than Tags.Len()
+	Tags   *tpt.Tags    // of a stream: an entry for each job; the Target does not release them
+	Slots  int          // of messages: how many jobs there may be
+	Window int          // how many commands may be in progress; less than the number of jobs
 	Board  *signal.Board
 	Pool   *Pool
-	LUNs   map[uint64]*LUN // by the octets of the LUN; the map must not change
-	Absent *LUN            // for any other LUN
+
+	// Session is what the connections of a session share that may have several; nil: it has
+	// one. Its window is Window.
+	Session *TargetSession
+	LUNs    map[uint64]*LUN // by the octets of the LUN; the map must not change
+	Absent  *LUN            // for any other LUN
 
 	// Ping is how long the initiator may be silent before a ping, and how long it may take to
 	// answer. 0: no pings.
 	Ping time.Duration
 }
 
-// Target is the target's end of a connection, from the login on. It implements
-// stream.ULP. Each command has a slot. An R2T carries the STag of the slot's entry as
-// Target Transfer Tag, so that the data of the initiator is placed in the backend's
-// memory or in a buffer of the pool, within the step. Data-In is sent from there.
+// Target is the target's end of a connection, from the login on: what the initiator asks
+// for, in its order and within the command window. Each command has a slot. A datamover
+// (RFC 5047) carries the PDUs and the data of commands: a stream (Stream) or messages and
+// RDMA (Messages). The data of the initiator goes to the backend's memory or to a buffer
+// of the pool, and Data-In comes from there.
 //
-// A session has one connection. Its error recovery level is 0.
+// A session has one connection, or several with a TargetSession in common.
 type Target struct {
 	params login.Params
 	cfg    TargetConfig
+	mover  targetMover
 	most   int // longest data segment of a Data-In in octets
 
-	// Work is raised when TakeWork has jobs. Ended is raised, or fired by Done, when the
-	// connection has ended and no job is with another goroutine: then the owner calls
-	// Release. The owner sets Fire of both before the first step.
-	Work, Ended signal.Signal
+	targetSignals
 
 	// Several goroutines use these fields.
 	posted   atomic.Pointer[Job]
 	returned atomic.Pointer[Job]
 	purges   atomic.Pointer[purge]
-	abroad   atomic.Int32 // jobs that are with another goroutine, and 1 for the step
+	abroad   atomic.Int32  // jobs that are with another goroutine, and 1 for the step
+	arrivals atomic.Uint64 // commands that have arrived
 	wantEnd  atomic.Bool
-	cause    error  // of the end, valid when Ended is raised
-	why      Reason // for which this end has ended the connection
-	orderly  bool   // the initiator has logged out
+	share    *Share       // of the pool
+	waiting  atomic.Int32 // jobs in hungry
+	cause    error        // of the end, valid when Ended is raised
+	why      Reason       // for which this end has ended the connection
+	orderly  bool         // the initiator has logged out
 
 	// The step owns these fields.
 	rx      receiver
@@ -66,7 +73,8 @@ type Target struct {
 	urgent  jobFIFO // jobs with a response or an R2T
 	stream  jobFIFO // jobs with Data-In
 	hungry  jobFIFO // jobs that wait for memory
-	unasked []*Job  // jobs that wait for unsolicited Data-Out, oldest first
+	targetRepair
+	unasked []*Job // jobs that wait for unsolicited Data-Out, oldest first
 	sn      targetNumbers
 	alive   keepAlive
 	retry   clock.Instant // when to look for memory again
@@ -75,6 +83,32 @@ type Target struct {
 	broken  Reason
 	sense   []byte // data segment of the response that is leaving
 	stats   TargetStats
+	tally   Tally
+	now     clock.Instant // of the step
+	member  *member       // of a session that may have several connections; nil: it has one
+}
+
+// targetSignals tell the owner of a Target what there is to do. The owner sets each Fire
+// before the first step.
+type targetSignals struct {
+	// Work is raised when TakeWork has jobs. Ended is raised, or fired by Done, when the
+	// connection has ended and no job is with another goroutine: then the owner calls
+	// Release. Freed is raised when an atomic command of any connection may run that waits
+	// for lent memory (unit.Unit.Claim).
+	//
+	// Turn is for a session with several connections: another connection has work for this
+	// one, which the owner wakes.
+	Work, Ended, Freed, Turn signal.Signal
+}
+
+// targetMover moves the data of commands.
+type targetMover interface {
+	// enter looks at a command that has arrived. It may fail the command.
+	enter(j *Job)
+	// fetch asks for the octets of Data-Out from j.got to j.upto (Get_Data of RFC 5047).
+	fetch(j *Job)
+	// deliver sends Data-In, and the response behind it (Put_Data and Send_Control).
+	deliver(j *Job)
 }
 
 // targetNumbers are the sequence numbers of the session and the connection (RFC 7143
@@ -93,15 +127,21 @@ type TargetStats struct {
 	Sent            uint64 // octets of Data-In that were sent
 	Refused         uint64 // PDUs whose data was dropped
 	DigestErrors    uint64
+	AskedAgain      uint64 // sequences of Data-Out that were asked for again because of digest errors
+	Resent          uint64 // PDUs that SNACKs have asked for
 }
 
 // largestDataIn limits the data segments of Data-In, so that the commands behind a large
 // one get their turn.
 const largestDataIn = 256 << 10
 
-// NewTarget makes the machine of a connection whose login is done.
+// NewTarget makes the machine of a connection whose login is done. The caller then calls
+// Stream or Messages, and Release in any case.
 func NewTarget(c TargetConfig) *Target {
-	n := c.Tags.Len()
+	n := c.Slots
+	if c.Tags != nil {
+		n = c.Tags.Len()
+	}
 	t := &Target{
 		params: c.Params, cfg: c, most: min(c.Params.MaxSendLength, largestDataIn),
 		jobs: make([]*Job, n), free: make([]int32, n), retry: clock.Never,
@@ -112,79 +152,60 @@ func NewTarget(c TargetConfig) *Target {
 		t.free[i] = int32(n - 1 - i)
 	}
 	t.abroad.Store(1)
+	t.share = c.Pool.Join()
 	t.rx.role, t.rx.digests, t.rx.limit = (*targetRole)(t), c.Params.Digests, c.Params.MaxRecvLength
 	t.tx.digests = c.Params.Digests
 	t.alive.init(c.Ping)
+	t.Freed.Fire, t.Turn.Fire = func() {}, func() {}
+	if c.Session != nil {
+		t.member = newMember(c.Session, t)
+	}
 	return t
 }
 
 // senseLimit is the longest data segment of a SCSI Response or a Reject in octets.
 const senseLimit = 64
 
-// Receive implements stream.ULP.
-func (t *Target) Receive(now clock.Instant, s stream.Stream) {
-	t.alive.hear(now)
-	if t.broken == OK {
-		if end := t.rx.run(s); end != OK {
-			t.abort(s, end)
-		}
-	}
-	if s.EOF() {
-		s.CloseWrite()
-	}
-}
-
-// Transmit implements stream.ULP.
-func (t *Target) Transmit(now clock.Instant, s stream.Stream) {
+// serve does what is due before the Target sends. It returns a reason that ends the
+// connection, or OK.
+func (t *Target) serve(now clock.Instant) Reason {
+	t.now = now
 	if t.wantEnd.Load() && t.broken == OK {
-		t.abort(s, Closed)
+		t.broken = Closed
 	}
 	t.collect()
 	t.purge()
-	if t.broken != OK {
-		return
-	}
-	if !t.alive.check(now) {
-		t.abort(s, Silent)
-		return
+	t.takeTurns()
+	switch {
+	case t.broken != OK:
+		return t.broken
+	case !t.alive.check(now):
+		return Silent
 	}
 	t.feed(now)
-	for t.sending != nil || t.alive.open || t.begin() {
-		left, ok := t.tx.emit(s)
-		if !ok {
-			t.abort(s, Unreadable)
-			return
-		}
-		if !left {
-			return
-		}
-		t.stats.PDUsOut++
-		t.left()
-	}
-	if t.goodbye {
-		s.CloseWrite()
-	}
+	return OK
 }
 
-// abort ends the connection.
-func (t *Target) abort(s stream.Stream, why Reason) {
-	t.broken = why
-	s.Abort()
-}
-
-// Deadline implements stream.ULP.
-func (t *Target) Deadline() clock.Instant {
+// deadline returns when serve is due.
+func (t *Target) deadline() clock.Instant {
 	if t.broken != OK {
 		return clock.Never
 	}
 	return clock.Sooner(t.retry, t.alive.deadline())
 }
 
-// Fault implements stream.ULP.
-func (t *Target) Fault(_ clock.Instant, err error) {
+// fault takes note of the end of the connection.
+func (t *Target) fault(err error) {
 	t.cause, t.why = err, t.broken
+	t.tally.count(t.why)
 	t.orderly = t.goodbye
 	t.broken = Closed
+	for _, j := range t.jobs {
+		if j != nil {
+			j.unwanted.Store(true)
+			t.settle(j)
+		}
+	}
 	if t.abroad.Add(-1) == 0 {
 		t.cfg.Board.Raise(&t.Ended)
 	}
@@ -202,10 +223,13 @@ func (t *Target) Release() {
 	t.returned.Store(nil)
 	for _, j := range t.jobs {
 		if j != nil && j.buffer != nil {
-			t.cfg.Pool.Give(j.buffer)
+			t.share.Give(j.buffer)
 			j.buffer = nil
 		}
 	}
+	t.adopt()
+	t.share.Leave()
+	t.secede()
 }
 
 // Stats returns the counters. Only the holder of the step may call it.
@@ -275,10 +299,10 @@ func (t *Target) collect() {
 
 // take makes a job of a request. It returns nil if there is no slot.
 func (t *Target) take(h *pdu.Header) *Job {
-	n := len(t.free)
-	if n == 0 {
+	if t.full() {
 		return nil
 	}
+	n := len(t.free)
 	slot := int(t.free[n-1])
 	t.free = t.free[:n-1]
 	j := t.jobs[slot]
@@ -287,38 +311,60 @@ func (t *Target) take(h *pdu.Header) *Job {
 		t.jobs[slot] = j
 	}
 	task := &j.Task
-	*j = Job{target: t, slot: slot, header: *h, by: noJob, Task: unit.Task{CDB: task.CDB}}
+	*j = Job{target: t, slot: slot, header: *h, relations: relations{by: noJob}, Task: unit.Task{CDB: task.CDB}}
 	if j.counts() {
-		t.windows++
+		t.occupy(j)
 	}
 	return j
 }
 
+// settle gives memory back that a unit has lent for a write. Nothing is placed there any more.
+func (t *Target) settle(j *Job) {
+	if n := j.Task.Nexus; n != nil && n.Unit().Settle(&j.Task) {
+		t.cfg.Board.Raise(&t.Freed)
+	}
+}
+
+// full reports whether no slot can be had.
+func (t *Target) full() bool { return len(t.free) == 0 && !t.evict() }
+
 // noJob is the number of no slot.
 const noJob = -1
 
-// release frees the slot of a job.
+// release ends a job and frees its slot.
 func (t *Target) release(j *Job) {
+	t.conclude(j)
+	t.vacate(j)
+}
+
+// vacate frees the slot and the memory of a job that has ended.
+func (t *Target) vacate(j *Job) {
+	t.giveBack(j)
+	j.buffer, j.pieces[0], j.place, j.numbered = nil, nil, nowhere, false
+	j.Task.Nexus, j.Task.Data, j.Text = nil, nil, nil
+	t.free = append(t.free, int32(j.slot))
+}
+
+// conclude ends a job: others that have waited for its end go on.
+func (t *Target) conclude(j *Job) {
+	t.tallyEnd(j)
+	t.settle(j)
 	if j.bound {
 		t.cfg.Tags.Revoke(j.slot)
 	}
-	if j.buffer != nil {
-		t.cfg.Pool.Give(j.buffer)
-	}
-	if j.counts() {
-		t.windows--
+	if j.counts() && !j.parted {
+		t.leave(j)
 	}
 	lun, by, isTask := j.lun, j.by, j.isCommand()
 	if isTask && lun != nil {
 		lun.order.Leave(&j.Task)
 	}
-	j.lun, j.buffer, j.pieces[0], j.bound, j.place, j.by = nil, nil, nil, false, nowhere, noJob
-	j.Task.Nexus, j.Task.Data, j.Text = nil, nil, nil
-	t.free = append(t.free, int32(j.slot))
+	j.lun, j.bound, j.by, j.parted, j.place = nil, false, noJob, true, nowhere
 	if isTask && lun != nil {
 		t.resume(lun)
 	}
 	if by != noJob {
 		t.less(t.jobs[by])
 	}
+	t.lessAbroad(j)
 }

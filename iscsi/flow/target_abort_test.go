@@ -7,7 +7,9 @@ import (
 	"testing"
 
 	"github.com/stag-rdma/stag/iscsi/pdu"
+	"github.com/stag-rdma/stag/iscsi/scsi"
 	"github.com/stag-rdma/stag/iscsi/unit"
+	"github.com/stag-rdma/stag/offload/signal"
 )
 
 // TestTargetAborts: the response of a task management function comes after the end of
@@ -39,9 +41,9 @@ func TestTargetAborts(t *testing.T) {
 		if p := s.one(s.hears(), pdu.OpTaskResponse); p.h.Response() != pdu.FunctionComplete || s.resets != 1 {
 			t.Errorf("LOGICAL UNIT RESET: %x, %d resets", p.h, s.resets)
 		}
-		s.status(s.hears(s.command(1, make([]byte, 6), pdu.Final, 0, nil)), unit.CheckCondition, unit.DeviceReset)
+		s.status(s.hears(s.command(1, make([]byte, 6), pdu.Final, 0, nil)), unit.CheckCondition, scsi.DeviceReset)
 		h = s.one(s.hears(s.write(4, 8, 2, nil)), pdu.OpR2T).h
-		s.tgt.Purge(1<<48, false)
+		s.tgt.Purge(1<<48, false, nil)
 		if got := s.hears(); len(got) != 0 {
 			t.Error(opcodes(got))
 		}
@@ -63,33 +65,60 @@ func TestTargetOrder(t *testing.T) {
 	})
 }
 
-// TestTargetMemory: without memory a write with immediate data is BUSY, and other commands
-// wait.
-func TestTargetMemory(t *testing.T) {
+// TestTargetPurgeSparesLaterCommands: a command that arrives after Purge is executed, also if
+// no step ran in between. Its initiator may already know of the reset, and no response would
+// come.
+func TestTargetPurgeSparesLaterCommands(t *testing.T) {
+	onBoth(t, nil, func(s *server) {
+		s.hears(s.write(1, 0, 20, nil))
+		s.tgt.Purge(1<<48, false, nil)
+		got := s.one(s.hears(s.command(2, cdb10(0x28, 0, 1), pdu.Final|pdu.Read, 512, nil)), pdu.OpDataIn)
+		if got.h.InitiatorTaskTag() != 2 {
+			t.Errorf("%x", got.h)
+		}
+	})
+}
+
+// TestTargetPurgeEnds: the request of another session goes on when the aborted commands have
+// ended: one whose data is arriving, one that a worker has, and those of a connection that is
+// lost.
+func TestTargetPurgeEnds(t *testing.T) {
 	s := serve(t, usualTarget(), false)
-	taken := [][]byte{s.pool.Take(2 << 20), s.pool.Take(2 << 20)}
-	s.status(s.hears(s.write(1, 0, 1, pattern(512, 1))), unit.Busy, 0)
-	for _, b := range [][]byte{s.write(2, 0, 1, nil), s.command(3, cdb10(0x28, 0, 1), pdu.Final|pdu.Read, 512, nil), s.command(4, []byte{0x12, 0, 0, 0, 255, 0}, pdu.Final|pdu.Read, 255, nil)} {
-		if got := s.hears(b); len(got) != 0 {
-			t.Fatalf("sent %v without memory", opcodes(got))
-		}
+	ended := 0
+	done := func() *signal.Signal { return &signal.Signal{Fire: func() { ended++ }} }
+	hear := func(p ...[]byte) {
+		s.hears(p...)
+		s.tgt.cfg.Board.Deliver()
 	}
-	if !s.tgt.Deadline().Due(1 + 2_000_000) {
-		t.Error("nobody looks for memory again")
+	h := s.one(s.hears(s.write(1, 8, 2, nil)), pdu.OpR2T).h
+	data := s.dataOut(&h, 0, 0, true, pattern(1024, 1))
+	hear(data[:500])
+	s.tgt.Purge(1<<48, false, done())
+	if hear(); ended != 0 {
+		t.Fatal("ended in the middle of a Data-Out")
 	}
-	for _, b := range taken {
-		s.pool.Give(b)
+	if hear(data[500:]); ended != 1 {
+		t.Fatalf("ended %d times behind the Data-Out", ended)
 	}
-	got := s.hears()
-	if len(got) != 3 {
-		t.Fatalf("sent %v", opcodes(got))
+	s.lazy = true
+	hear(s.command(2, cdb10(0x28, 0, 1), pdu.Final|pdu.Read, 512, nil))
+	s.tgt.Purge(1<<48, false, done())
+	if hear(); ended != 1 {
+		t.Fatal("ended while a worker has a command")
 	}
-	for _, p := range got {
-		if p.h.Opcode() == pdu.OpR2T {
-			s.status(s.hears(s.dataOut(&p.h, 0, 0, true, pattern(512, 1))), unit.Good, 0)
-		}
+	s.work()
+	if hear(); ended != 2 {
+		t.Fatalf("ended %d times", ended)
 	}
-	s.idle()
+	hear(s.command(3, cdb10(0x28, 0, 1), pdu.Final|pdu.Read, 512, nil))
+	s.tgt.Purge(1<<48, false, done())
+	s.ulp.Fault(1, errors.New("cable"))
+	s.work()
+	s.tgt.Release()
+	s.tgt.Purge(1<<48, false, done())
+	if s.tgt.cfg.Board.Deliver(); ended != 4 {
+		t.Fatalf("ended %d times after the end of the connection", ended)
+	}
 }
 
 // TestTargetEnds: at the end of the connection the memory comes back, also that of jobs
@@ -100,7 +129,7 @@ func TestTargetEnds(t *testing.T) {
 	s.lazy = true
 	s.hears(s.command(3, cdb10(0x28, 0, 1), pdu.Final|pdu.Read, 512, nil))
 	cause := errors.New("cable")
-	s.tgt.Fault(1, cause)
+	s.ulp.Fault(1, cause)
 	s.tgt.cfg.Board.Deliver()
 	if s.ended != 0 {
 		t.Fatal("ended while a worker has a job")

@@ -2,15 +2,9 @@ package flow
 
 import (
 	"github.com/stag-rdma/stag/iscsi/pdu"
+	"github.com/stag-rdma/stag/iscsi/scsi"
 	"github.com/stag-rdma/stag/iscsi/unit"
 	"github.com/stag-rdma/stag/offload/clock"
-)
-
-// Additional sense codes of RFC 7143 §11.4.7.2.
-const (
-	unexpectedData  unit.Code = 0x0c0c // unexpected unsolicited data
-	incorrectAmount unit.Code = 0x0c0d // incorrect amount of data
-	protocolCRC     unit.Code = 0x4705 // protocol service CRC error
 )
 
 // command takes a SCSI command.
@@ -20,8 +14,9 @@ func (t *Target) command(h *pdu.Header) Reason {
 		return CmdSNGap
 	}
 	t.stats.Commands++
+	j.begun = t.now
 	t.present = j
-	j.op = pdu.OpResponse
+	j.op, j.number = pdu.OpResponse, t.arrivals.Add(1)
 	lun := t.cfg.LUNs[h.LUN()]
 	if lun == nil {
 		lun = t.cfg.Absent
@@ -31,10 +26,15 @@ func (t *Target) command(h *pdu.Header) Reason {
 	j.inbound = true
 	j.unasked = !h.Final() && h.Has(pdu.Write)
 	t.checkCommand(j)
+	t.mover.enter(j)
 	j.lun = lun
-	if lun.order.Enter(&j.Task, unit.Attribute(h.Attribute())) {
+	switch {
+	case t.early():
+		t.hold(j)
+		t.stage(j)
+	case lun.order.Enter(&j.Task, unit.Attribute(h.Attribute())):
 		t.start(j)
-	} else {
+	default:
 		j.place = inOrder
 		t.stage(j)
 	}
@@ -48,14 +48,14 @@ func (t *Target) checkCommand(j *Job) {
 	n := uint32(h.DataLength())
 	switch {
 	case h.Has(pdu.Read|pdu.Write) && h.EDTL() != 0:
-		j.fail(unit.IllegalRequest, unit.InvalidFieldInInformationUnit)
+		j.fail(unit.IllegalRequest, scsi.InvalidFieldInInformationUnit)
 	case n != 0 && (!h.Has(pdu.Write) || !t.params.ImmediateData):
-		j.fail(unit.AbortedCommand, unexpectedData)
+		j.fail(unit.AbortedCommand, scsi.UnexpectedUnsolicitedData)
 	case n > h.EDTL() || n > t.params.FirstBurstLength:
-		j.fail(unit.AbortedCommand, incorrectAmount)
+		j.fail(unit.AbortedCommand, scsi.NotEnoughUnsolicitedData)
 	case !h.Final() && (!h.Has(pdu.Write) || t.params.InitialR2T):
 		j.unasked = false
-		j.fail(unit.AbortedCommand, unexpectedData)
+		j.fail(unit.AbortedCommand, scsi.UnexpectedUnsolicitedData)
 	}
 }
 
@@ -68,27 +68,22 @@ func (t *Target) unsolicited(j *Job) uint32 {
 }
 
 // stage takes memory for the unsolicited data of a command that cannot begin yet. If
-// there is none, the command ends with BUSY.
+// there is none, the data is dropped, and the command asks for it when it has memory.
 func (t *Target) stage(j *Job) {
 	if n := t.unsolicited(j); n != 0 && !j.done {
 		most := uint32(j.Task.Nexus.Unit().MaxTransfer())
-		if !t.allot(j, max(n, min(j.Task.EDTL, most))) {
-			t.busy(j)
-		}
+		j.again = t.hungry.n != 0 || !t.allot(j, max(n, min(j.Task.EDTL, most)))
 	}
 }
 
 // allot gives the job a buffer of the pool.
 func (t *Target) allot(j *Job, n uint32) bool {
-	j.buffer = t.cfg.Pool.Take(int(n))
+	j.buffer = t.share.Take(int(n))
+	for j.buffer == nil && t.evict() {
+		j.buffer = t.share.Take(int(n))
+	}
 	j.pieces[0] = j.buffer
 	return j.buffer != nil
-}
-
-// busy ends a command for which there is no memory.
-func (t *Target) busy(j *Job) {
-	j.done = true
-	j.Task.Status = unit.Busy
 }
 
 // start begins a command whose turn it is.
@@ -104,10 +99,6 @@ func (t *Target) start(j *Job) {
 	default:
 		if j.buffer == nil {
 			t.stage(j)
-		}
-		if j.done {
-			t.advance(j)
-			return
 		}
 		t.post(j, JobBegin)
 	}
@@ -131,7 +122,7 @@ func (t *Target) prepare(j *Job) {
 	if n == 0 {
 		return
 	}
-	staged := j.Task.Dir == unit.DataOut && t.params.Digests.Data || j.buffer != nil
+	staged := t.repairs() || j.Task.Dir == unit.DataOut && t.params.Digests.Data || j.buffer != nil || j.lun.Staged
 	if !staged {
 		if mem := j.Task.Nexus.Unit().Lend(&j.Task); mem != nil {
 			j.Task.Data, j.Task.Lent = mem[:n], true
@@ -142,8 +133,9 @@ func (t *Target) prepare(j *Job) {
 	t.supply(j, n)
 }
 
-// supply gives the job n octets of memory of the pool, now or later. A command whose data
-// is on its way cannot wait.
+// supply gives the job n octets of memory of the pool, now or later. Unsolicited data that
+// arrives before is dropped. An R2T asks for it later, because the octets in front of the
+// next command cannot wait on the connection: Data-Out behind them may be what frees memory.
 func (t *Target) supply(j *Job, n uint32) {
 	if j.buffer != nil {
 		j.Task.Data = j.buffer[:n]
@@ -154,10 +146,7 @@ func (t *Target) supply(j *Job, n uint32) {
 		j.Task.Data = j.buffer
 		return
 	}
-	if t.unsolicited(j) != 0 {
-		t.busy(j)
-		return
-	}
+	j.again = t.unsolicited(j) != 0
 	t.starve(j)
 }
 
@@ -165,6 +154,7 @@ func (t *Target) supply(j *Job, n uint32) {
 func (t *Target) starve(j *Job) {
 	j.place = forMemory
 	t.hungry.push(j, len(t.jobs))
+	t.waiting.Store(int32(t.hungry.n))
 	if t.retry == clock.Never {
 		t.retry = 1 // long ago
 	}
@@ -177,6 +167,7 @@ func (t *Target) receive(j *Job, off uint32, n int) {
 		return
 	}
 	t.rx.place(j.pieces[:], int(off))
+	t.stats.Placed += uint64(n)
 }
 
 // commandDone goes on when the immediate data of a command are there.
@@ -184,10 +175,11 @@ func (t *Target) commandDone(h *pdu.Header, why Reason) Reason {
 	j := t.present
 	j.inbound = false
 	j.got = uint32(h.DataLength())
-	t.stats.Placed += uint64(h.DataLength())
-	t.spoil(j, why)
+	t.spoil(j, h, why)
 	if j.unasked {
 		t.unasked = append(t.unasked, j)
+	} else {
+		t.askAgain(j)
 	}
 	if j.place == nowhere {
 		t.advance(j)
@@ -196,13 +188,13 @@ func (t *Target) commandDone(h *pdu.Header, why Reason) Reason {
 }
 
 // spoil fails the command of data that is not usable.
-func (t *Target) spoil(j *Job, why Reason) {
+func (t *Target) spoil(j *Job, h *pdu.Header, why Reason) {
 	switch why {
 	case OK:
 	case DataDigest:
-		j.fail(unit.AbortedCommand, protocolCRC)
+		t.damaged(j, h)
 	default:
-		j.fail(unit.HardwareError, unit.InternalTargetFailure)
+		j.fail(unit.HardwareError, scsi.InternalTargetFailure)
 	}
 }
 
@@ -217,7 +209,10 @@ func (t *Target) finished(j *Job) {
 		t.answered(j)
 	case j.aborted:
 		t.advance(j)
+	case j.Op == JobSpread:
+		t.spreadDone(j)
 	case j.Op == JobRun:
+		t.settle(j)
 		j.done = true
 		t.advance(j)
 	default:
@@ -254,7 +249,7 @@ func (t *Target) misdirected(j *Job) {
 		j.Task.Dir, j.Task.Length = unit.NoData, 0
 		return
 	}
-	j.fail(unit.IllegalRequest, unit.InvalidFieldInInformationUnit)
+	j.fail(unit.IllegalRequest, scsi.InvalidFieldInInformationUnit)
 }
 
 // directed reports whether the initiator expects data in the direction that the command
@@ -278,6 +273,9 @@ func (t *Target) advance(j *Job) {
 		t.release(j)
 	case j.done:
 		t.respond(j)
+	case j.again && j.want() != 0:
+		j.again, j.got = false, 0
+		t.askFor(j)
 	case j.got < j.want():
 		t.askFor(j)
 	case j.Task.Lent && j.Task.Quick() || j.Task.Dir == unit.NoData && j.let:
@@ -294,6 +292,7 @@ func (t *Target) runHere(j *Job) {
 		return
 	}
 	j.Task.Nexus.Unit().Run(&j.Task)
+	t.settle(j)
 	j.done = true
 	t.respond(j)
 }
@@ -304,9 +303,7 @@ func (t *Target) respond(j *Job) {
 		if j.pieces[0] == nil {
 			j.pieces[0] = j.Task.Data
 		}
-		j.dataSN = 0
-		j.place = inStream
-		t.stream.push(j, len(t.jobs))
+		t.mover.deliver(j)
 		return
 	}
 	t.answer(j)
@@ -326,14 +323,13 @@ func (t *Target) feed(now clock.Instant) {
 	}
 	for t.hungry.n != 0 {
 		j := t.hungry.cells[t.hungry.head]
-		if !j.aborted {
-			if !t.allot(j, min(j.Task.Want, j.Task.EDTL)) {
-				t.retry = now.Add(memoryPatience)
-				return
-			}
-			j.Task.Data = j.buffer
+		if !t.allot(j, min(j.Task.Want, j.Task.EDTL)) {
+			t.retry = now.Add(memoryPatience)
+			return
 		}
+		j.Task.Data = j.buffer
 		t.hungry.pop()
+		t.waiting.Store(int32(t.hungry.n))
 		j.place = nowhere
 		t.advance(j)
 	}

@@ -22,6 +22,9 @@ func (t *Target) control(h *pdu.Header) Reason {
 	}
 	t.present = j
 	j.op = h.Opcode() | 0x20 // the response has the opcode of the request and this bit
+	if t.early() || t.comesEarly(h) {
+		t.hold(j)
+	}
 	if n != 0 && t.allot(j, uint32(n)) {
 		t.receive(j, 0, n)
 	}
@@ -44,8 +47,7 @@ func (t *Target) textDone(h *pdu.Header, why Reason) Reason {
 		return ControlDigest
 	}
 	if h.Has(pdu.Continue) || h.TargetTransferTag() != pdu.NoTag || h.DataLength() != 0 && j.buffer == nil {
-		j.op, j.reject = pdu.OpReject, pdu.RejectNotSupported
-		t.answer(j)
+		t.reject(j, pdu.RejectNotSupported)
 		return OK
 	}
 	j.Text = j.buffer
@@ -58,30 +60,49 @@ func (t *Target) answered(j *Job) {
 	if j.Op == JobText && j.MaxSend != 0 {
 		t.params.MaxSendLength, t.most = j.MaxSend, min(j.MaxSend, largestDataIn)
 	}
-	if j.Op == JobText && len(j.Text) > t.params.MaxSendLength {
-		j.op, j.reject = pdu.OpReject, pdu.RejectNotSupported
+	switch {
+	case j.Op == JobText && j.Refused:
+		t.reject(j, pdu.RejectProtocolError)
+	case j.Op == JobText && len(j.Text) > t.params.MaxSendLength:
+		t.reject(j, pdu.RejectNotSupported)
+	default:
+		t.answer(j)
 	}
-	t.answer(j)
 }
 
-// logout closes the session. All commands end without a response (RFC 7143 §11.14).
+// logout closes the session, or a connection of it. The commands end without a response
+// (RFC 7143 §11.14).
 func (t *Target) logout(h *pdu.Header, _ Reason) Reason {
 	j := t.present
 	j.Response = pdu.LogoutClosed
+	spread := t.member != nil && h.LogoutReason() == pdu.CloseSession
 	switch h.LogoutReason() {
 	case pdu.CloseConnection:
-		if h.CID() != t.params.CID {
+		if j.other = h.CID() != t.params.CID; j.other {
 			j.Response = pdu.LogoutCIDNotFound
+		}
+		if j.other && t.member != nil {
+			j.Response, spread = pdu.LogoutClosed, true
 		}
 	case pdu.RemoveForRecovery:
 		j.Response = pdu.LogoutRecoveryNotSupported
 	}
-	if j.Response == pdu.LogoutClosed {
-		t.leaving = true
-		t.abortAll(j, func(o *Job) bool { return o != j })
+	t.leaving = j.Response == pdu.LogoutClosed && !j.other
+	switch {
+	case spread:
+		t.post(j, JobSpread)
+	case t.leaving:
+		t.closeHere(j)
+	default:
+		t.less(j)
 	}
-	t.less(j)
 	return OK
+}
+
+// closeHere ends the jobs of the connection, behind whose logout nothing may come.
+func (t *Target) closeHere(j *Job) {
+	t.abortAll(j, func(o *Job) bool { return o != j })
+	t.less(j)
 }
 
 // makeControl makes the response to a request that is no command.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/iscsi/pdu"
+	"github.com/stag-rdma/stag/iscsi/scsi"
 	"github.com/stag-rdma/stag/iscsi/unit"
 	"github.com/stag-rdma/stag/tpt"
 )
@@ -13,13 +14,12 @@ import (
 // connections have given back.
 const memoryPatience = time.Millisecond
 
-// askFor queues an R2T for the next sequence of Data-Out. A command has one R2T
-// outstanding at a time.
+// askFor asks for the next sequence of Data-Out. A command has one sequence outstanding at
+// a time.
 func (t *Target) askFor(j *Job) {
+	j.from = j.got
 	j.upto = min(j.want(), j.got+t.params.MaxBurstLength)
-	j.dataSN = 0
-	j.place = inUrgent
-	t.urgent.push(j, len(t.jobs))
+	t.mover.fetch(j)
 }
 
 // dataOut finds the place of Data-Out (US 7,299,266, FIG. 17B).
@@ -30,7 +30,10 @@ func (t *Target) dataOut(h *pdu.Header) Reason {
 	}
 	t.present = j
 	if !t.inSequence(j, h) {
-		j.fail(unit.AbortedCommand, protocolCRC)
+		if !j.done { // otherwise the PDU was refused before
+			t.drop(DataSNGap)
+		}
+		j.fail(unit.AbortedCommand, scsi.ProtocolServiceCRCError)
 	}
 	j.inbound = true
 	t.receive(j, h.BufferOffset(), h.DataLength())
@@ -40,13 +43,13 @@ func (t *Target) dataOut(h *pdu.Header) Reason {
 // owner returns the job of a Data-Out.
 func (t *Target) owner(h *pdu.Header) (*Job, Reason) {
 	tag := h.TargetTransferTag()
-	if tag == pdu.NoTag {
+	if tag == pdu.NoTag || t.cfg.Tags == nil {
 		for _, j := range t.unasked {
 			if j.header.InitiatorTaskTag() == h.InitiatorTaskTag() {
 				return j, OK
 			}
 		}
-		return nil, t.refuseWith(h, pdu.RejectProtocolError)
+		return nil, t.refuseFor(h, pdu.RejectProtocolError, NoTask)
 	}
 	slot, fault := t.cfg.Tags.Check(tpt.STag(tag), tpt.RemoteWrite, h.BufferOffset(), uint32(h.DataLength()))
 	if fault == tpt.OK {
@@ -54,17 +57,18 @@ func (t *Target) owner(h *pdu.Header) (*Job, Reason) {
 		if j.header.InitiatorTaskTag() == h.InitiatorTaskTag() {
 			return j, OK
 		}
-		return nil, t.refuseWith(h, pdu.RejectInvalidField)
+		return nil, t.refuseFor(h, pdu.RejectInvalidField, NoTask)
 	}
 	if slot, mine := t.cfg.Tags.Slot(tpt.STag(tag)); mine {
 		if j := t.jobs[slot]; fault == tpt.OutOfBounds && j != nil && j.bound {
-			j.fail(unit.AbortedCommand, incorrectAmount)
+			t.drop(OutOfBounds)
+			j.fail(unit.AbortedCommand, scsi.NotEnoughUnsolicitedData)
 			t.present = j
 			return j, OK
 		}
 		return nil, t.drop(Stale)
 	}
-	return nil, t.refuseWith(h, pdu.RejectInvalidField)
+	return nil, t.refuseFor(h, pdu.RejectInvalidField, NoTask)
 }
 
 // inSequence reports whether a Data-Out is the next one of its sequence (RFC 7143
@@ -90,9 +94,8 @@ func (t *Target) dataOutDone(h *pdu.Header, why Reason) Reason {
 	j := t.present
 	j.got += uint32(h.DataLength())
 	j.dataSN++
-	t.stats.Placed += uint64(h.DataLength())
 	j.inbound = false
-	t.spoil(j, why)
+	t.spoil(j, h, why)
 	switch {
 	case j.aborted:
 		t.advance(j)
@@ -104,7 +107,9 @@ func (t *Target) dataOutDone(h *pdu.Header, why Reason) Reason {
 		j.unasked = false
 		i := slices.Index(t.unasked, j)
 		t.unasked = slices.Delete(t.unasked, i, i+1)
+		t.askAgain(j)
 	} else {
+		t.askAgain(j)
 		t.cfg.Tags.Revoke(j.slot)
 		j.bound, j.place = false, nowhere
 	}

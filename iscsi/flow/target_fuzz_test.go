@@ -19,6 +19,11 @@ func FuzzTarget(f *testing.F) {
 		p.Digests = pdu.Digests{Data: mode&2 != 0}
 		s := serve(t, p, mode&4 != 0)
 		s.lazy = mode&8 != 0
+		var scarce []byte
+		if mode&16 != 0 {
+			scarce = s.pool.Take(s.pool.Size()) // until the middle
+		}
+		half := len(in) / 2
 		var r2t pdu.Tag
 		for ; len(in) >= 12 && s.tgt.broken == OK; in = in[12:] {
 			for _, q := range s.hears(s.fuzzed(in[:12], r2t)) {
@@ -29,14 +34,21 @@ func FuzzTarget(f *testing.F) {
 			if in[0]&0x40 != 0 {
 				s.work()
 			}
+			if scarce != nil && len(in) < half {
+				s.pool.Give(scarce)
+				scarce = nil
+			}
 		}
-		s.tgt.Fault(1, nil)
+		s.ulp.Fault(1, nil)
 		s.work()
 		s.tgt.cfg.Board.Deliver()
 		if s.ended != 1 {
 			t.Fatalf("ended %d times", s.ended)
 		}
 		s.tgt.Release()
+		if scarce != nil {
+			s.pool.Give(scarce)
+		}
 		if s.pool.Free() != s.pool.Size() || !s.disk.whole() {
 			t.Fatalf("%d octets of memory are lost, or octets beside the disk were touched", s.pool.Size()-s.pool.Free())
 		}

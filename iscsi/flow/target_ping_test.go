@@ -15,11 +15,11 @@ func TestTargetPings(t *testing.T) {
 	s.tgt.alive.init(10 * time.Second)
 	const second = clock.Instant(time.Second)
 	at := func(now clock.Instant) []caught {
-		s.tgt.Transmit(now*second, s.w)
+		s.ulp.Transmit(now*second, s.w)
 		return s.heard.hear(t, s.w)
 	}
-	if d := s.tgt.Deadline(); d != 1 || len(at(100)) != 0 || s.tgt.Deadline() != 110*second || len(at(109)) != 0 {
-		t.Fatalf("before the first ping: deadlines %v and %v", d, s.tgt.Deadline())
+	if d := s.ulp.Deadline(); d != 1 || len(at(100)) != 0 || s.ulp.Deadline() != 110*second || len(at(109)) != 0 {
+		t.Fatalf("before the first ping: deadlines %v and %v", d, s.ulp.Deadline())
 	}
 	statSN := s.tgt.sn.statSN
 	left := at(110)
@@ -37,14 +37,14 @@ func TestTargetPings(t *testing.T) {
 	h.SetTargetTransferTag(left[0].h.TargetTransferTag())
 	h.SetCmdSN(s.cmdSN)
 	s.w.in = [][]byte{encode(none, h, nil, nil)}
-	s.tgt.Receive(115*second, s.w)
+	s.ulp.Receive(115*second, s.w)
 	if len(at(124)) != 0 || s.w.aborted || s.tgt.stats.Refused != 0 {
 		t.Fatal("the answer does not count")
 	}
-	if len(at(125)) != 1 || len(at(134)) != 0 || s.w.aborted || s.tgt.Deadline() != 135*second {
+	if len(at(125)) != 1 || len(at(134)) != 0 || s.w.aborted || s.ulp.Deadline() != 135*second {
 		t.Fatal("the second ping")
 	}
-	if at(135); !s.w.aborted || s.tgt.broken != Silent || s.tgt.Deadline() != clock.Never {
-		t.Errorf("aborted %v, why %v, deadline %v", s.w.aborted, s.tgt.broken, s.tgt.Deadline())
+	if at(135); !s.w.aborted || s.tgt.broken != Silent || s.ulp.Deadline() != clock.Never {
+		t.Errorf("aborted %v, why %v, deadline %v", s.w.aborted, s.tgt.broken, s.ulp.Deadline())
 	}
 }

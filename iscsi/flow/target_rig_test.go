@@ -7,9 +7,11 @@ import (
 
 	"github.com/stag-rdma/stag/iscsi/login"
 	"github.com/stag-rdma/stag/iscsi/pdu"
+	"github.com/stag-rdma/stag/iscsi/scsi"
 	"github.com/stag-rdma/stag/iscsi/unit"
 	"github.com/stag-rdma/stag/offload/seq"
 	"github.com/stag-rdma/stag/offload/signal"
+	"github.com/stag-rdma/stag/offload/stream"
 )
 
 // disk is a medium with a guard on both sides.
@@ -50,6 +52,7 @@ func (d *disk) Lend(off, n int64, _ bool) []byte {
 type server struct {
 	t      tester
 	tgt    *Target
+	ulp    stream.ULP // of tgt
 	w      *wire
 	p      login.Params
 	disk   *disk
@@ -60,6 +63,7 @@ type server struct {
 	lazy   bool    // work is done only by the test
 	resets int
 	ended  int
+	in     [1][]byte // for feed
 }
 
 const (
@@ -95,7 +99,11 @@ func serve(t tester, p login.Params, lends bool) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tags, err := table.ReserveTags(pd, serverWindow+4)
+	slots := serverWindow + 4
+	if p.ErrorRecoveryLevel != 0 {
+		slots = 4 * serverWindow // jobs stay until their status is acknowledged
+	}
+	tags, err := table.ReserveTags(pd, slots)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,6 +113,7 @@ func serve(t tester, p login.Params, lends bool) *server {
 		LUNs:   map[uint64]*LUN{1 << 48: {Nexus: u.Attach("iqn.a", luns)}},
 		Absent: &LUN{Nexus: absent.Attach("iqn.a", luns)},
 	})
+	s.ulp = s.tgt.Stream()
 	s.tgt.Work.Fire = func() {}
 	s.tgt.Ended.Fire = func() { s.ended++ }
 	return s
@@ -125,6 +134,7 @@ func (s *server) work() bool {
 		case JobRun:
 			u.Unit().Run(&j.Task)
 		case JobText:
+			j.Refused = bytes.HasPrefix(j.Text, []byte("No"))
 			j.Text, j.MaxSend = []byte("X-test="+string(j.Text)), 1000
 		case JobReset:
 			s.resets++
@@ -142,10 +152,10 @@ func (s *server) hears(octets ...[]byte) []caught {
 	s.t.Helper()
 	if all := slices.Concat(octets...); len(all) != 0 {
 		s.w.in = append(s.w.in, all)
-		s.tgt.Receive(1, s.w)
+		s.ulp.Receive(1, s.w)
 	}
 	for {
-		s.tgt.Transmit(1, s.w)
+		s.ulp.Transmit(1, s.w)
 		if s.lazy || !s.work() {
 			break
 		}
@@ -160,6 +170,7 @@ func (s *server) pdu(op pdu.Opcode, tag pdu.Tag, set func(h *pdu.Header), data [
 	h.SetFlags(pdu.Final)
 	h.SetInitiatorTaskTag(tag)
 	h.SetLUN(1 << 48)
+	h.SetExpStatSN(s.p.StatSN)
 	if pdu.InfoOf(op).CmdSN {
 		h.SetCmdSN(s.cmdSN)
 	}
@@ -216,13 +227,13 @@ func opcodes(got []caught) (names []string) {
 }
 
 // status is the only PDU of a list, a SCSI Response with a status.
-func (s *server) status(got []caught, want unit.Status, code unit.Code) {
+func (s *server) status(got []caught, want unit.Status, code scsi.Code) {
 	s.t.Helper()
 	p := s.one(got, pdu.OpResponse)
 	if p.h.Status() != uint8(want) {
 		s.t.Fatalf("status %#x, sense % x, want %#x", p.h.Status(), p.data, want)
 	}
-	if want == unit.CheckCondition && (len(p.data) != 2+unit.SenseLength || unit.Code(p.data[14])<<8|unit.Code(p.data[15]) != code) {
+	if want == unit.CheckCondition && (len(p.data) != 2+unit.SenseLength || scsi.Code(p.data[14])<<8|scsi.Code(p.data[15]) != code) {
 		s.t.Fatalf("sense % x, want code %04x", p.data, code)
 	}
 }
@@ -230,8 +241,8 @@ func (s *server) status(got []caught, want unit.Status, code unit.Code) {
 // idle fails unless the Target has nothing left of any job.
 func (s *server) idle() {
 	s.t.Helper()
-	if got := len(s.tgt.free); got != serverWindow+4 || s.tgt.windows != 0 || s.pool.Free() != s.pool.Size() {
-		s.t.Fatalf("%d of %d slots are free, %d commands in the window, %d octets of memory are taken", got, serverWindow+4, s.tgt.windows, s.pool.Size()-s.pool.Free())
+	if got := len(s.tgt.free); got != len(s.tgt.jobs) || s.tgt.windows != 0 || s.pool.Free() != s.pool.Size() {
+		s.t.Fatalf("%d of %d slots are free, %d commands in the window, %d octets of memory are taken", got, len(s.tgt.jobs), s.tgt.windows, s.pool.Size()-s.pool.Free())
 	}
 	if !s.disk.whole() {
 		s.t.Fatal("octets beside the disk were touched")

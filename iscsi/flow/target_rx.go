@@ -2,6 +2,7 @@ package flow
 
 import (
 	"github.com/stag-rdma/stag/iscsi/pdu"
+	"github.com/stag-rdma/stag/iscsi/scsi"
 	"github.com/stag-rdma/stag/iscsi/unit"
 	"github.com/stag-rdma/stag/offload/seq"
 )
@@ -20,7 +21,7 @@ var requests = map[pdu.Opcode]*struct {
 	pdu.OpTask:    {(*Target).control, (*Target).manage},
 	pdu.OpText:    {(*Target).control, (*Target).textDone},
 	pdu.OpLogout:  {(*Target).control, (*Target).logout},
-	pdu.OpSNACK:   {(*Target).refuse, nil},
+	pdu.OpSNACK:   {(*Target).snack, (*Target).snackDone},
 	pdu.OpLogin:   {(*Target).refuse, nil},
 }
 
@@ -33,6 +34,7 @@ func (r *targetRole) arrived(h *pdu.Header, ahs []byte) (Reason, bool) {
 	if row == nil {
 		return BadOpcode, false
 	}
+	t.acknowledged(h.ExpStatSN())
 	if t.leaving { // RFC 7143 §11.14: nothing may follow the request
 		return t.drop(NotExpected), false
 	}
@@ -40,13 +42,19 @@ func (r *targetRole) arrived(h *pdu.Header, ahs []byte) (Reason, bool) {
 		if why := t.admit(h); why != OK {
 			return why, false
 		}
-	} else if h.Opcode() == pdu.OpCommand && len(t.free) == 0 {
+	} else if h.Opcode() == pdu.OpCommand && t.full() {
 		return t.refuseWith(h, pdu.RejectTooManyImmediate), false
 	}
+	var why Reason
 	if len(ahs) != 0 { // extended CDBs and bidirectional commands
-		return t.extended(h), false
+		why = t.extended(h)
+	} else {
+		why = row.arrived(t, h)
 	}
-	return row.arrived(t, h), false
+	if t.member != nil {
+		t.settleTurn(h)
+	}
+	return why, false
 }
 
 // complete implements role.
@@ -54,17 +62,21 @@ func (r *targetRole) complete(h *pdu.Header, why Reason) (Reason, bool) {
 	t := (*Target)(r)
 	if why == DataDigest {
 		t.stats.DigestErrors++
+		t.tally.count(why)
 	}
-	if t.present == nil {
+	if t.present == nil || t.parks(why) {
 		return OK, false
 	}
 	return requests[h.Opcode()].complete(t, h, why), false
 }
 
 // admit takes the CmdSN of a request that is not immediate. A request outside of the
-// window, or with a CmdSN that was there already, is ignored (RFC 7143 §4.2.2.1). A
-// session has one connection, so no other connection can bring a request that is missing.
+// window, or with a CmdSN that was there already, is ignored (RFC 7143 §4.2.2.1). In a
+// session of one connection, no other connection can bring a request that is missing.
 func (t *Target) admit(h *pdu.Header) Reason {
+	if t.member != nil {
+		return t.admitShared(h)
+	}
 	n := h.CmdSN()
 	if n.Before(t.sn.expCmdSN) || t.sn.maxCmdSN.Before(n) {
 		return t.drop(Repeated)
@@ -79,6 +91,7 @@ func (t *Target) admit(h *pdu.Header) Reason {
 // drop counts a PDU whose data segment is dropped.
 func (t *Target) drop(why Reason) Reason {
 	t.stats.Refused++
+	t.tally.count(why)
 	return why
 }
 
@@ -94,14 +107,24 @@ func (t *Target) refuse(h *pdu.Header) Reason {
 // refuseWith sends a Reject (RFC 7143 §11.17). If there is no slot for it, the PDU is
 // only dropped.
 func (t *Target) refuseWith(h *pdu.Header, why pdu.RejectReason) Reason {
+	return t.refuseFor(h, why, NotExpected)
+}
+
+// refuseFor is refuseWith for another reason than that nothing expects the PDU.
+func (t *Target) refuseFor(h *pdu.Header, why pdu.RejectReason, reason Reason) Reason {
 	if j := t.take(h); j != nil {
-		if j.counts() {
-			t.windows-- // a Reject takes no place of the window
-		}
-		j.op, j.reject = pdu.OpReject, why
-		t.answer(j)
+		t.reject(j, why)
 	}
-	return t.drop(NotExpected)
+	return t.drop(reason)
+}
+
+// reject answers a request with a Reject, which takes no place of the window.
+func (t *Target) reject(j *Job, why pdu.RejectReason) {
+	if j.counts() {
+		t.leave(j)
+	}
+	j.op, j.reject = pdu.OpReject, why
+	t.answer(j)
 }
 
 // extended answers a command with additional header segments: the units know no CDB of
@@ -113,7 +136,7 @@ func (t *Target) extended(h *pdu.Header) Reason {
 	}
 	j.op = pdu.OpResponse
 	j.Task.EDTL = h.EDTL()
-	j.fail(unit.IllegalRequest, unit.InvalidOperationCode)
+	j.fail(unit.IllegalRequest, scsi.InvalidOperationCode)
 	t.answer(j)
 	return t.drop(NotExpected)
 }
@@ -121,6 +144,9 @@ func (t *Target) extended(h *pdu.Header) Reason {
 // window returns the greatest CmdSN that the initiator may send. It never decreases.
 // leaving says that the PDU that is being made ends a command of the window.
 func (t *Target) window(leaving bool) seq.Num {
+	if t.member != nil {
+		return t.member.session.last(leaving)
+	}
 	free := t.cfg.Window - t.windows
 	if leaving {
 		free++

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stag-rdma/stag/iscsi/login"
 	"github.com/stag-rdma/stag/iscsi/pdu"
+	"github.com/stag-rdma/stag/iscsi/scsi"
 	"github.com/stag-rdma/stag/iscsi/unit"
 )
 
@@ -70,8 +71,8 @@ func TestTargetResiduals(t *testing.T) {
 		if p.h.Status() != 0 || p.h.Residual() != 512 {
 			t.Errorf("a read that is flagged as a write: %x", p.h)
 		}
-		s.status(s.hears(s.command(1, cdb10(0x2a, 0, 1), pdu.Final|pdu.Read, 512, nil)), unit.CheckCondition, unit.InvalidFieldInInformationUnit)
-		s.status(s.hears(s.command(1, cdb10(0x28, 0, 1), pdu.Final|pdu.Read|pdu.Write, 512, nil)), unit.CheckCondition, unit.InvalidFieldInInformationUnit)
+		s.status(s.hears(s.command(1, cdb10(0x2a, 0, 1), pdu.Final|pdu.Read, 512, nil)), unit.CheckCondition, scsi.InvalidFieldInInformationUnit)
+		s.status(s.hears(s.command(1, cdb10(0x28, 0, 1), pdu.Final|pdu.Read|pdu.Write, 512, nil)), unit.CheckCondition, scsi.InvalidFieldInInformationUnit)
 	})
 }
 
@@ -169,7 +170,7 @@ func TestLyingInitiator(t *testing.T) {
 					t.Error("octets of the disk have changed")
 				}
 				if c.ends {
-					s.status(got, unit.CheckCondition, map[bool]unit.Code{true: incorrectAmount, false: protocolCRC}[outside])
+					s.status(got, unit.CheckCondition, map[bool]scsi.Code{true: scsi.NotEnoughUnsolicitedData, false: scsi.ProtocolServiceCRCError}[outside])
 					return
 				}
 				sn, off := uint32(0), 512
@@ -178,9 +179,9 @@ func TestLyingInitiator(t *testing.T) {
 					sn, off, data = 1, 1024, nil
 				}
 				got = s.hears(s.dataOut(&h, sn, off, true, data))
-				want, code := unit.Good, unit.Code(0)
+				want, code := unit.Good, scsi.Code(0)
 				if name == "final is missing" {
-					want, code = unit.CheckCondition, protocolCRC
+					want, code = unit.CheckCondition, scsi.ProtocolServiceCRCError
 				}
 				s.status(got, want, code)
 			})
@@ -207,7 +208,7 @@ func TestTargetStaleTag(t *testing.T) {
 func TestTargetDataDigest(t *testing.T) {
 	onBoth(t, func(p *login.Params) { p.Digests = both }, func(s *server) {
 		flip := func(b []byte) []byte { b[len(b)-5] ^= 1; return b }
-		s.status(s.hears(flip(s.write(1, 0, 1, pattern(512, 1)))), unit.CheckCondition, protocolCRC)
+		s.status(s.hears(flip(s.write(1, 0, 1, pattern(512, 1)))), unit.CheckCondition, scsi.ProtocolServiceCRCError)
 		if !bytes.Equal(s.blocks(0, 1), make([]byte, 512)) {
 			t.Error("octets with a wrong digest are on the disk")
 		}
@@ -215,12 +216,12 @@ func TestTargetDataDigest(t *testing.T) {
 		if got := s.hears(flip(s.dataOut(&h, 0, 0, false, pattern(512, 1)))); len(got) != 0 {
 			t.Fatal(opcodes(got))
 		}
-		s.status(s.hears(s.dataOut(&h, 1, 512, true, pattern(512, 1))), unit.CheckCondition, protocolCRC)
+		s.status(s.hears(s.dataOut(&h, 1, 512, true, pattern(512, 1))), unit.CheckCondition, scsi.ProtocolServiceCRCError)
 		s.status(s.hears(s.write(1, 0, 1, pattern(512, 4))), unit.Good, 0)
 		bad := s.pdu(pdu.OpNOPOut, 5, nil, []byte("ping"))
 		bad[len(bad)-5] ^= 1
 		s.w.in = append(s.w.in, bad)
-		s.tgt.Receive(1, s.w)
+		s.ulp.Receive(1, s.w)
 		if s.tgt.broken != ControlDigest || !s.w.aborted {
 			t.Errorf("a ping with a wrong digest: %v", s.tgt.broken)
 		}
@@ -296,6 +297,14 @@ func TestTargetControl(t *testing.T) {
 		if string(p.data) != "X-test=a=b\x00" {
 			t.Errorf("Text Response %q", p.data)
 		}
+		s.one(s.hears(s.pdu(pdu.OpText, 7, func(h *pdu.Header) { h.SetFlags(pdu.Continue) }, []byte("a=b\x00"))), pdu.OpReject)
+		p = s.one(s.hears(s.pdu(pdu.OpText, 7, func(h *pdu.Header) { h.SetTargetTransferTag(pdu.NoTag) }, []byte("No=b\x00"))), pdu.OpReject)
+		if p.h.RejectReason() != pdu.RejectProtocolError || (*pdu.Header)(p.data).InitiatorTaskTag() != 7 {
+			t.Errorf("Reject %x, %x", p.h, p.data)
+		}
+		if s.tgt.windows != 0 {
+			t.Error("a Reject takes a place of the window")
+		}
 		if got := s.hears(s.command(7, cdb10(0x28, 0, 4), pdu.Final|pdu.Read, 2048, nil)); len(got) != 3 || len(got[0].data) != 1000 {
 			t.Errorf("sent %v with a limit of 1000 octets", opcodes(got))
 		}
@@ -311,7 +320,7 @@ func TestTargetControl(t *testing.T) {
 		if got := s.hears(s.dataOut(&h, 0, 0, true, pattern(1024, 1)), s.command(1, make([]byte, 6), pdu.Final, 0, nil)); len(got) != 0 {
 			t.Error(opcodes(got))
 		}
-		s.tgt.Fault(1, nil)
+		s.ulp.Fault(1, nil)
 		s.tgt.cfg.Board.Deliver()
 		if orderly, _, _ := s.tgt.Over(); !orderly || s.ended != 1 {
 			t.Errorf("orderly %v, ended %d times", orderly, s.ended)
@@ -331,8 +340,8 @@ func TestTargetAllocatesNothing(t *testing.T) {
 		tag++
 		in[0] = b
 		s.w.in, s.w.out = in, s.w.out[:0]
-		s.tgt.Receive(1, s.w)
-		s.tgt.Transmit(1, s.w)
+		s.ulp.Receive(1, s.w)
+		s.ulp.Transmit(1, s.w)
 	}
 	read := s.command(1, cdb10(0x28, 0, 8), pdu.Final|pdu.Read, 4096, nil)
 	write := s.write(1, 0, 8, pattern(4096, 1))
@@ -365,5 +374,22 @@ func TestTargetCourses(t *testing.T) {
 			rt.Fatal("the disk differs from the model")
 		}
 		s.idle()
+	})
+}
+
+// TestTargetHugeAllocation: an allocation length and an EDTL of nearly 4 GiB for a command
+// that has few octets. The command gets memory for what the unit transfers at most, whether
+// the initiator expects data, or sends some that nobody asked for.
+func TestTargetHugeAllocation(t *testing.T) {
+	onBoth(t, nil, func(s *server) {
+		reportLUNs := []byte{0xa0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0}
+		p := s.one(s.hears(s.command(1, reportLUNs, pdu.Final|pdu.Read, 0xffffffff, nil)), pdu.OpDataIn)
+		if len(p.data) != 16 || p.h.Residual() != 0xffffffff-16 {
+			t.Errorf("%d octets, residual %d", len(p.data), p.h.Residual())
+		}
+		p = s.one(s.hears(s.command(2, reportLUNs, pdu.Final|pdu.Write, 0xffffffff, make([]byte, 4))), pdu.OpResponse)
+		if p.h.Status() != 0 {
+			t.Errorf("status %#x", p.h.Status())
+		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/stag-rdma/stag/iscsi/pdu"
+	"github.com/stag-rdma/stag/offload/clock"
 	"github.com/stag-rdma/stag/offload/seq"
 	"github.com/stag-rdma/stag/tpt"
 )
@@ -105,10 +106,12 @@ type task struct {
 	count    uint8     // bursts that have not been sent
 	failed   Reason    // the command cannot succeed any more
 	ending   bool      // the task has ended, but a PDU with its data has not left
+	moved    bool      // the datamover moves the data of the task
 	line     *slotFIFO // where the task waits
 	replays  uint8     // how often the task was released to leave again
 	told     bool      // the owner knows that the task is kept
 	sent     bool
+	begun    clock.Instant // when a step saw the task first
 
 	// These fields are the result.
 	why    Reason

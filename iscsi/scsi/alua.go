@@ -60,6 +60,16 @@ func ParsePortGroups(b []byte) (groups []PortGroup, err error) {
 	return groups, nil
 }
 
+// AppendSetPortGroup appends the parameter list of SET TARGET PORT GROUPS for one group
+// (SPC-4 §6.45), SetPortGroupLen octets.
+func AppendSetPortGroup(b []byte, group uint16, s AccessState) []byte {
+	b = append(b, 0, 0, 0, 0, uint8(s), 0)
+	return binary.BigEndian.AppendUint16(b, group)
+}
+
+// SetPortGroupLen is the length of the parameter list for one group in octets.
+const SetPortGroupLen = 8
+
 // Support is the answer of REPORT SUPPORTED OPERATION CODES for one command (SPC-4
 // §6.35.3).
 type Support struct {

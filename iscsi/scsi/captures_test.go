@@ -26,22 +26,9 @@ type answer struct {
 // answers pairs the commands of all captured connections over TCP with their answers.
 func answers(t *testing.T) (all []*answer) {
 	t.Helper()
-	names, err := captures.ISCSI()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range names {
-		if strings.Contains(name, "iser") {
-			continue
-		}
-		conns, err := captures.Read(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, c := range conns {
-			d := digests(c.Server.Bytes())
-			all = append(all, pair(name, walk(c.Client.Bytes(), d), walk(c.Server.Bytes(), d))...)
-		}
+	for name, c := range captures.ISCSI(t) {
+		d := digests(c.Server.Bytes())
+		all = append(all, pair(name, walk(c.Client.Bytes(), d), walk(c.Server.Bytes(), d))...)
 	}
 	return all
 }

@@ -134,6 +134,7 @@ var actions = map[action]Op{
 	{0x9e, 0x10}: {Name: "READ CAPACITY(16)", Len: 16, Dir: DataIn, Repeatable: true, octets: at10n4},
 	{0x9e, 0x12}: {Name: "GET LBA STATUS", Len: 16, Dir: DataIn, Repeatable: true, octets: at10n4},
 	{0xa3, 0x0a}: {Name: "REPORT TARGET PORT GROUPS", Len: 12, Dir: DataIn, Repeatable: true, octets: at6n4},
+	{0xa4, 0x0a}: {Name: "SET TARGET PORT GROUPS", Len: 12, Dir: DataOut, octets: at6n4},
 	{0xa3, 0x0c}: {Name: "REPORT SUPPORTED OPERATION CODES", Len: 12, Dir: DataIn, Repeatable: true, octets: at6n4},
 	{0xa3, 0x0d}: {Name: "REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS", Len: 12, Dir: DataIn, Repeatable: true, octets: at6n4},
 }

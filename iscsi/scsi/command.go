@@ -94,6 +94,14 @@ func ReportTargetPortGroups(most uint32) (c CDB) {
 	return c
 }
 
+// SetTargetPortGroups returns SET TARGET PORT GROUPS (SPC-4 §6.45). length is that of the
+// parameter list in octets.
+func SetTargetPortGroups(length uint32) (c CDB) {
+	c[0], c[1] = 0xa4, 0x0a
+	c.put32(6, length)
+	return c
+}
+
 // ReportSupportedOpcode returns REPORT SUPPORTED OPERATION CODES for one command (SPC-4
 // §6.35). hasAction: the command has a service action. most is the allocation length.
 func ReportSupportedOpcode(op uint8, sa uint16, hasAction bool, most uint32) (c CDB) {

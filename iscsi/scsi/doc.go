@@ -14,4 +14,6 @@
 // length, and old targets send shorter pages; fields that are not there are zero. The
 // results do not alias the octets, unless the comment says so. All integers of SCSI are
 // big-endian.
+//
+// Part of the API of stag: AccessState. Package iscsi has an alias of it.
 package scsi

@@ -140,7 +140,9 @@ func (s *Sense) parseDescriptors(b []byte) {
 func (s *Sense) parseDescriptor(d []byte) {
 	switch {
 	case d[0] == descInfo && len(d) >= wideDescriptorLen:
-		s.Info, s.HasInfo = binary.BigEndian.Uint64(d[4:]), d[2]&validBit != 0
+		if d[2]&validBit != 0 {
+			s.Info, s.HasInfo = binary.BigEndian.Uint64(d[4:]), true
+		}
 	case d[0] == descSpecific && len(d) >= wideDescriptorLen:
 		s.Specific = binary.BigEndian.Uint64(d[4:])
 	case d[0] == descKeySpecific && len(d) >= smallDescriptorLen:

@@ -1,5 +1,7 @@
 package unit
 
+import "github.com/stag-rdma/stag/iscsi/scsi"
+
 // planCompareAndWrite checks COMPARE AND WRITE (SBC-3 §5.2). Data-Out has the blocks to
 // compare with, and then the blocks to write.
 func planCompareAndWrite(u *Unit, t *Task) Sense {
@@ -29,7 +31,7 @@ func (u *Unit) compareAndWrite(t *Task) Sense {
 	if c, ok := u.conf.Backend.(ComparerAndWriter); ok {
 		var err error
 		if differ, err = c.CompareAndWrite(u.offset(t.lba), old, next); err != nil {
-			return Sense{Key: MediumError, Code: WriteError, Info: t.lba, HasInfo: true}
+			return Sense{Key: MediumError, Code: scsi.WriteError, Info: t.lba, HasInfo: true}
 		}
 	} else {
 		now := make([]byte, half)

@@ -1,15 +1,17 @@
 package unit
 
+import "github.com/stag-rdma/stag/iscsi/scsi"
+
 // Begin checks a command. If Begin returns false, the command has ended, and Status and
 // Sense are set. Begin asks the conditions in this order: is there a unit, is the CDB
-// known, is there a unit attention, is the unit reserved, is the CDB right, is the
-// medium ready and writable.
+// known, is there a unit attention, does the target port give access, is the unit
+// reserved, is the CDB right, is the medium ready and writable.
 func (u *Unit) Begin(t *Task) bool {
 	t.reset()
 	r, s := find(&t.CDB)
 	switch {
 	case u.conf.Backend == nil && (r == nil || r.flags&anyUnit == 0):
-		t.fail(Sense{Key: IllegalRequest, Code: LogicalUnitNotSupported})
+		t.fail(Sense{Key: IllegalRequest, Code: scsi.LogicalUnitNotSupported})
 		return false
 	case r == nil:
 		t.fail(s)
@@ -21,6 +23,10 @@ func (u *Unit) Begin(t *Task) bool {
 			t.fail(ua)
 			return false
 		}
+	}
+	if denied := u.denied(t.Nexus, r.flags); denied.failed() {
+		t.fail(denied)
+		return false
 	}
 	if u.conflict(t.Nexus, r.flags) {
 		t.Status = ReservationConflict
@@ -77,9 +83,12 @@ func (u *Unit) plan(t *Task) bool {
 		t.Dir, t.Want = NoData, 0
 		return false
 	}
+	if t.Dir == DataIn { // an allocation length may be much more than the data
+		t.Want = min(t.Want, uint32(u.conf.MaxTransfer))
+	}
 	if t.Dir == DataOut && t.EDTL < t.Want && r.flags&partial == 0 {
 		// The residual count says how much is missing.
-		t.fail(Sense{Key: IllegalRequest, Code: InvalidFieldInInformationUnit})
+		t.fail(Sense{Key: IllegalRequest, Code: scsi.InvalidFieldInInformationUnit})
 		return false
 	}
 	return true
@@ -87,8 +96,11 @@ func (u *Unit) plan(t *Task) bool {
 
 // usable returns why the medium cannot be used by a command with the given flags.
 func (u *Unit) usable(f flag) Sense {
+	if u.sanitizing != nil && f&duringSanitize == 0 {
+		return u.sanitizing.inProgress()
+	}
 	if u.unclean && f&sanitized == 0 {
-		return Sense{Key: MediumError, Code: SanitizeFailed}
+		return Sense{Key: MediumError, Code: scsi.SanitizeFailed}
 	}
 	if f&medium != 0 {
 		return u.notReady()
@@ -102,9 +114,16 @@ func (u *Unit) Run(t *Task) {
 	if t.row.run == nil {
 		return
 	}
-	if s := t.row.run(u, t); s.failed() {
+	s := Sense{}
+	if !t.Lent && u.sanitizing != nil && t.row.flags&duringSanitize == 0 { // it began before the operation
+		s = u.sanitizing.inProgress()
+	} else {
+		s = t.row.run(u, t)
+	}
+	if s.failed() {
 		t.fail(s)
 	}
+	u.pass(t).add(-oneClaim)
 	if t.row.flags&exclusive != 0 {
 		u.publish()
 	}
@@ -112,14 +131,26 @@ func (u *Unit) Run(t *Task) {
 
 // Lend returns the memory of the backend that the task of READ or WRITE is about, of
 // Want octets. The transport then moves the data between that memory and the wire, sets
-// t.Data to it and t.Lent, and calls Run. Lend returns nil if the backend lends nothing, or if the
-// command is of another kind.
+// t.Data to it and t.Lent, calls Run, and calls Settle in any case. Lend returns nil if the
+// backend lends nothing, if an atomic command has claimed these blocks, or if the command is
+// of another kind. Lend and Settle do not block, lock or allocate.
 func (u *Unit) Lend(t *Task) []byte {
 	l, ok := u.conf.Backend.(Lender)
 	if !ok || t.Want == 0 || !t.row.lends() {
 		return nil
 	}
-	return l.Lend(u.offset(t.lba), int64(t.Want), t.Dir == DataOut)
+	off, n := u.offset(t.lba), uint64(t.Want)
+	if t.Dir != DataOut {
+		return l.Lend(off, int64(n), false)
+	}
+	if !u.loans.lend(off, n) {
+		return nil
+	}
+	mem := l.Lend(off, int64(n), true)
+	if t.loaned = mem != nil; !t.loaned {
+		u.loans.settle(off, n)
+	}
+	return mem
 }
 
 // lends reports whether the data of the command are blocks of the medium.

@@ -99,30 +99,3 @@ func (u *Unit) extent(lba uint64) (n uint32, status byte) {
 	}
 	return 1, mapped
 }
-
-// planPortGroups checks REPORT TARGET PORT GROUPS (SPC-4 §6.37).
-func planPortGroups(_ *Unit, t *Task) Sense {
-	if t.CDB[1]>>5 > 1 {
-		return badField(1)
-	}
-	t.in(binary.BigEndian.Uint32(t.CDB[6:]))
-	return Sense{}
-}
-
-// reportPortGroups executes REPORT TARGET PORT GROUPS. The target has one group, which
-// is active and optimized.
-func (u *Unit) reportPortGroups(t *Task) Sense {
-	b := make([]byte, 4, 20)
-	if t.CDB[1]>>5 == 1 {
-		b = append(b, 0x10, 0, 0, 0) // extended header: no transition time
-	}
-	const supported = 0x01 // active/optimized
-	b = append(b, 0x00, supported)
-	b = binary.BigEndian.AppendUint16(b, u.conf.PortGroup)
-	b = append(b, 0, 0, 0, 1) // one port
-	b = append(b, 0, 0)
-	b = binary.BigEndian.AppendUint16(b, u.conf.PortGroup)
-	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
-	t.put(b)
-	return Sense{}
-}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stag-rdma/stag/iscsi/scsi"
 )
 
 // SPC-4 §6.6.2.
@@ -15,8 +17,8 @@ func TestInquiry(t *testing.T) {
 	if len(b) != 96 || b[4] != 91 || b[0] != 0 || b[1] != 0x80 || b[2] != 6 || b[3] != 0x12 || string(b[8:32]) != "ACME    VIRTUAL-DISK    " {
 		t.Errorf("% x", b)
 	}
-	r.bad(r.a, "12 00 80 00 ff 00", nil, 255, IllegalRequest, InvalidFieldInCDB)
-	r.bad(r.a, "12 01 99 00 ff 00", nil, 255, IllegalRequest, InvalidFieldInCDB)
+	r.bad(r.a, "12 00 80 00 ff 00", nil, 255, IllegalRequest, scsi.InvalidFieldInCDB)
+	r.bad(r.a, "12 01 99 00 ff 00", nil, 255, IllegalRequest, scsi.InvalidFieldInCDB)
 	if b = r.good(r.a, "12 00 00 00 05 00", nil, 255); len(b) != 5 {
 		t.Errorf("allocation length 5: %d octets", len(b))
 	}
@@ -91,7 +93,7 @@ func TestReadCapacity(t *testing.T) {
 	if len(b) != 32 || !bytes.Equal(b[:16], octets(t, "00000000000003ff 00000200 00 00 c0 00")) {
 		t.Errorf("% x", b)
 	}
-	r.bad(r.a, "25 00 00 00 00 01 00 00 00 00", nil, 8, IllegalRequest, InvalidFieldInCDB)
+	r.bad(r.a, "25 00 00 00 00 01 00 00 00 00", nil, 8, IllegalRequest, scsi.InvalidFieldInCDB)
 }
 
 // SPC-4 §6.33: LUNs, also for a LUN without a unit.
@@ -102,7 +104,7 @@ func TestReportLUNs(t *testing.T) {
 	if b := r.good(r.a, cdb, nil, 4096); !bytes.Equal(b, want) {
 		t.Errorf("% x", b)
 	}
-	r.bad(r.a, "a0 00 00 00 00 00 00 00 00 0f 00 00", nil, 4096, IllegalRequest, InvalidFieldInCDB)
+	r.bad(r.a, "a0 00 00 00 00 00 00 00 00 0f 00 00", nil, 4096, IllegalRequest, scsi.InvalidFieldInCDB)
 	absent, err := New(Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -115,8 +117,8 @@ func TestReportLUNs(t *testing.T) {
 	if b := r.good(n, "12 00 00 00 ff 00", nil, 255); b[0] != 0x7f {
 		t.Errorf("peripheral %#x, want 7fh", b[0])
 	}
-	r.bad(n, "00 00 00 00 00 00", nil, 0, IllegalRequest, LogicalUnitNotSupported)
-	r.bad(n, cdb10(0x28, 0, 0, 1), nil, 512, IllegalRequest, LogicalUnitNotSupported)
+	r.bad(n, "00 00 00 00 00 00", nil, 0, IllegalRequest, scsi.LogicalUnitNotSupported)
+	r.bad(n, cdb10(0x28, 0, 0, 1), nil, 512, IllegalRequest, scsi.LogicalUnitNotSupported)
 	if b := r.good(n, "03 00 00 00 ff 00", nil, 255); b[2] != IllegalRequest || b[12] != 0x25 {
 		t.Errorf("REQUEST SENSE: % x", b)
 	}
@@ -144,9 +146,9 @@ func TestModeSense(t *testing.T) {
 	if b = r.good(r.a, "1a 08 4a 00 ff 00", nil, 255); b[6] != dSense || b[8] != swProtect {
 		t.Errorf("changeable values % x", b)
 	}
-	r.bad(r.a, "1a 08 ca 00 ff 00", nil, 255, IllegalRequest, SavingNotSupported)
-	r.bad(r.a, "1a 08 02 00 ff 00", nil, 255, IllegalRequest, InvalidFieldInCDB)
-	r.bad(r.a, "1a 08 0a 01 ff 00", nil, 255, IllegalRequest, InvalidFieldInCDB)
+	r.bad(r.a, "1a 08 ca 00 ff 00", nil, 255, IllegalRequest, scsi.SavingNotSupported)
+	r.bad(r.a, "1a 08 02 00 ff 00", nil, 255, IllegalRequest, scsi.InvalidFieldInCDB)
+	r.bad(r.a, "1a 08 0a 01 ff 00", nil, 255, IllegalRequest, scsi.InvalidFieldInCDB)
 }
 
 // SPC-4 §6.9: SWP and D_SENSE can be changed, and other initiators hear of it. A list
@@ -157,8 +159,8 @@ func TestModeSelect(t *testing.T) {
 	page[0] = 0
 	page[8] |= swProtect
 	r.good(r.a, "15 10 00 00 10 00", page, 0)
-	r.bad(r.b, "00 00 00 00 00 00", nil, 0, UnitAttention, ModeParametersChanged)
-	r.bad(r.a, cdb10(0x2a, 0, 0, 1), make([]byte, 512), 0, DataProtect, SoftwareWriteProtected)
+	r.bad(r.b, "00 00 00 00 00 00", nil, 0, UnitAttention, scsi.ModeParametersChanged)
+	r.bad(r.a, cdb10(0x2a, 0, 0, 1), make([]byte, 512), 0, DataProtect, scsi.SoftwareWriteProtected)
 	r.good(r.a, cdb10(0x28, 0, 0, 1), nil, 512)
 	if b := r.good(r.a, "1a 08 0a 00 ff 00", nil, 255); b[2]&0x80 == 0 {
 		t.Error("the header does not say that the medium is write protected")
@@ -178,25 +180,14 @@ func TestModeSelect(t *testing.T) {
 		bad := bytes.Clone(page)
 		bad[6] &^= dSense
 		wrong(bad)
-		r.bad(r.a, "15 10 00 00 10 00", bad, 0, IllegalRequest, InvalidFieldInParameterList)
+		r.bad(r.a, "15 10 00 00 10 00", bad, 0, IllegalRequest, scsi.InvalidFieldInParameterList)
 		if !r.unit.descriptors.Load() {
 			t.Errorf("mistake %d: the page was changed", i)
 		}
 	}
-	r.bad(r.a, "15 10 00 00 06 00", page[:6], 0, IllegalRequest, ParameterListLengthError)
-	r.bad(r.a, "15 11 00 00 10 00", page, 0, IllegalRequest, InvalidFieldInCDB)
+	r.bad(r.a, "15 10 00 00 06 00", page[:6], 0, IllegalRequest, scsi.ParameterListLengthError)
+	r.bad(r.a, "15 11 00 00 10 00", page, 0, IllegalRequest, scsi.InvalidFieldInCDB)
 	r.good(r.a, "15 10 00 00 00 00", nil, 0)
-}
-
-// SPC-4 §6.37.
-func TestReportTargetPortGroups(t *testing.T) {
-	r := newRig(t)
-	if b := r.good(r.a, "a3 0a 00 00 00 00 00 00 00 ff 00 00", nil, 255); !bytes.Equal(b, octets(t, "0000000c 00 01 0001 00 00 00 01 0000 0001")) {
-		t.Errorf("% x", b)
-	}
-	if b := r.good(r.a, "a3 2a 00 00 00 00 00 00 00 ff 00 00", nil, 255); len(b) != 20 || b[4] != 0x10 {
-		t.Errorf("extended: % x", b)
-	}
 }
 
 // SBC-3 §5.5: a backend without Mapped has all blocks mapped.
@@ -220,7 +211,7 @@ func (holes) Mapped(off int64) (bool, int64) { return off>>12&1 == 0, 4096 - off
 
 // SPC-4 §4.5: both formats of sense data.
 func TestSense(t *testing.T) {
-	s := Sense{Key: IllegalRequest, Code: InvalidFieldInCDB, Info: 0x11223344, HasInfo: true, Field: 3}
+	s := Sense{Key: IllegalRequest, Code: scsi.InvalidFieldInCDB, Info: 0x11223344, HasInfo: true, Field: 3}
 	if b := s.appendFixed(nil); !bytes.Equal(b, octets(t, "f0 00 05 11223344 0a 00000000 2400 00 c0 0002")) {
 		t.Errorf("fixed % x", b)
 	}

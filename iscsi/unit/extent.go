@@ -1,10 +1,14 @@
 package unit
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/stag-rdma/stag/iscsi/scsi"
+)
 
 // outOfRange is the sense of an LBA that does not exist.
 func outOfRange(lba uint64) Sense {
-	return Sense{Key: IllegalRequest, Code: LBAOutOfRange, Info: lba, HasInfo: true}
+	return Sense{Key: IllegalRequest, Code: scsi.LBAOutOfRange, Info: lba, HasInfo: true}
 }
 
 // offset returns the octet at which a block begins.

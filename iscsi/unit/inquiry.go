@@ -1,6 +1,10 @@
 package unit
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/stag-rdma/stag/iscsi/scsi"
+)
 
 // planInquiry checks an INQUIRY (SPC-4 §6.6).
 func planInquiry(_ *Unit, t *Task) Sense {
@@ -26,7 +30,7 @@ func (u *Unit) inquiry(t *Task) Sense {
 		t.put(u.standardInquiry())
 		return Sense{}
 	}
-	page, ok := u.vpd(t.CDB[2])
+	page, ok := u.vpd(t.CDB[2], t.Nexus)
 	if !ok {
 		return badField(2)
 	}
@@ -55,6 +59,9 @@ func (u *Unit) standardInquiry() []byte {
 	b[3] = 0x12 // HISUP, response data format 2
 	b[4] = byte(len(b) - 5)
 	b[5] = 0x10 // TPGS: implicit ALUA
+	if u.conf.ExplicitAccess {
+		b[5] |= 0x20 // and explicit
+	}
 	b[7] = 0x02 // CMDQUE
 	pad(b[8:16], u.conf.Vendor)
 	pad(b[16:32], u.conf.Product)
@@ -83,7 +90,7 @@ func planRequestSense(_ *Unit, t *Task) Sense {
 func (u *Unit) requestSense(t *Task) Sense {
 	var s Sense
 	if u.conf.Backend == nil {
-		s = Sense{Key: IllegalRequest, Code: LogicalUnitNotSupported}
+		s = Sense{Key: IllegalRequest, Code: scsi.LogicalUnitNotSupported}
 	} else if ua, pending := t.Nexus.attention(); pending {
 		s = ua
 	} else {

@@ -1,5 +1,7 @@
 package unit
 
+import "github.com/stag-rdma/stag/iscsi/scsi"
+
 // Fields of octet 4 of START STOP UNIT (SBC-3 §5.22).
 const (
 	start          = 0x01
@@ -19,12 +21,12 @@ func (u *Unit) startStop(t *Task) Sense {
 		return badField(4)
 	}
 	if u.prevented() {
-		return Sense{Key: IllegalRequest, Code: RemovalPrevented}
+		return Sense{Key: IllegalRequest, Code: scsi.RemovalPrevented}
 	}
 	loaded := u.ejected && b&start != 0
 	u.ejected = b&start == 0
 	if loaded {
-		u.others(t.Nexus, func(o *Nexus) { o.attend(MediumMayHaveChanged) })
+		u.others(t.Nexus, func(o *Nexus) { o.attend(scsi.MediumMayHaveChanged) })
 	}
 	return Sense{}
 }

@@ -1,24 +1,28 @@
 package unit
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/stag-rdma/stag/iscsi/scsi"
+)
 
 // SBC-3 §5.22: a medium that is ejected cannot be used. One that is stopped can.
 func TestStartStop(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.Removable = true })
 	const eject, load, stop, start = "1b 00 00 00 02 00", "1b 00 00 00 03 00", "1b 00 00 00 00 00", "1b 00 00 00 01 00"
 	r.good(r.a, eject, nil, 0)
-	r.bad(r.a, "00 00 00 00 00 00", nil, 0, NotReady, MediumNotPresent)
-	r.bad(r.b, cdb10(0x28, 0, 0, 1), nil, 512, NotReady, MediumNotPresent)
+	r.bad(r.a, "00 00 00 00 00 00", nil, 0, NotReady, scsi.MediumNotPresent)
+	r.bad(r.b, cdb10(0x28, 0, 0, 1), nil, 512, NotReady, scsi.MediumNotPresent)
 	r.good(r.a, load, nil, 0)
 	r.good(r.a, cdb10(0x28, 0, 0, 1), nil, 512)
-	r.bad(r.b, "00 00 00 00 00 00", nil, 0, UnitAttention, MediumMayHaveChanged)
+	r.bad(r.b, "00 00 00 00 00 00", nil, 0, UnitAttention, scsi.MediumMayHaveChanged)
 	r.good(r.a, stop, nil, 0)
 	r.good(r.a, cdb10(0x28, 0, 0, 1), nil, 512)
 	r.good(r.a, start, nil, 0)
 	r.good(r.b, "1b 00 00 00 12 00", nil, 0) // power condition ACTIVE: LOEJ is ignored
 	r.good(r.b, tur, nil, 0)
 	fixed := newRig(t)
-	fixed.bad(fixed.a, eject, nil, 0, IllegalRequest, InvalidFieldInCDB)
+	fixed.bad(fixed.a, eject, nil, 0, IllegalRequest, scsi.InvalidFieldInCDB)
 }
 
 // SBC-3 §5.9: one nexus that prevents the removal is enough, until it allows it, is
@@ -27,18 +31,18 @@ func TestPreventRemoval(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.Removable = true })
 	const prevent, allow, eject = "1e 00 00 00 01 00", "1e 00 00 00 00 00", "1b 00 00 00 02 00"
 	r.good(r.a, prevent, nil, 0)
-	r.bad(r.b, eject, nil, 0, IllegalRequest, RemovalPrevented)
+	r.bad(r.b, eject, nil, 0, IllegalRequest, scsi.RemovalPrevented)
 	r.good(r.b, allow, nil, 0)
-	r.bad(r.b, eject, nil, 0, IllegalRequest, RemovalPrevented)
+	r.bad(r.b, eject, nil, 0, IllegalRequest, scsi.RemovalPrevented)
 	r.unit.Reset()
-	r.bad(r.b, "00 00 00 00 00 00", nil, 0, UnitAttention, DeviceReset)
+	r.bad(r.b, "00 00 00 00 00 00", nil, 0, UnitAttention, scsi.DeviceReset)
 	r.good(r.b, eject, nil, 0)
 	r.good(r.b, prevent, nil, 0)
 	r.unit.Detach(r.b, true)
-	r.bad(r.a, "00 00 00 00 00 00", nil, 0, UnitAttention, DeviceReset)
+	r.bad(r.a, "00 00 00 00 00 00", nil, 0, UnitAttention, scsi.DeviceReset)
 	r.good(r.a, "1b 00 00 00 03 00", nil, 0)
 	b := r.unit.Attach(r.b.Name(), nil)
-	r.bad(b, "00 00 00 00 00 00", nil, 0, UnitAttention, NexusLoss)
+	r.bad(b, "00 00 00 00 00 00", nil, 0, UnitAttention, scsi.NexusLoss)
 	r.good(b, "00 00 00 00 00 00", nil, 0)
 }
 
@@ -46,15 +50,15 @@ func TestPreventRemoval(t *testing.T) {
 // Only the last one clears it.
 func TestUnitAttention(t *testing.T) {
 	r := newRig(t)
-	r.a.Attend(ReportedLUNsChanged)
-	r.a.Attend(ReportedLUNsChanged)
-	r.a.Attend(ModeParametersChanged)
+	r.a.Attend(scsi.ReportedLUNsChanged)
+	r.a.Attend(scsi.ReportedLUNsChanged)
+	r.a.Attend(scsi.ModeParametersChanged)
 	r.good(r.a, "12 00 00 00 ff 00", nil, 255)
 	r.good(r.a, "a0 00 00 00 00 00 00 00 10 00 00 00", nil, 4096)
 	if b := r.good(r.a, "03 00 00 00 ff 00", nil, 255); b[2] != UnitAttention || b[12] != 0x3f || b[13] != 0x0e {
 		t.Errorf("REQUEST SENSE: % x", b)
 	}
-	r.bad(r.a, cdb10(0x28, 0, 0, 1), nil, 512, UnitAttention, ModeParametersChanged)
+	r.bad(r.a, cdb10(0x28, 0, 0, 1), nil, 512, UnitAttention, scsi.ModeParametersChanged)
 	r.good(r.a, cdb10(0x28, 0, 0, 1), nil, 512)
 	if b := r.good(r.a, "03 00 00 00 ff 00", nil, 255); b[2] != NoSense {
 		t.Errorf("REQUEST SENSE: % x", b)
@@ -65,10 +69,10 @@ func TestUnitAttention(t *testing.T) {
 func TestReadOnly(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.ReadOnly = true })
 	for _, cdb := range []string{cdb10(0x2a, 0, 0, 1), cdb10(0x41, 0, 0, 1), cdb16(0x8b, 0, 0, 1), cdb10(0x2e, 0, 0, 1)} {
-		r.bad(r.a, cdb, make([]byte, 512), 0, DataProtect, WriteProtected)
+		r.bad(r.a, cdb, make([]byte, 512), 0, DataProtect, scsi.WriteProtected)
 	}
-	r.bad(r.a, "89 00 00 00 00 00 00 00 00 05 00 00 00 01 00 00", make([]byte, 1024), 0, DataProtect, WriteProtected)
-	r.bad(r.a, "48 02 00 00 00 00 00 00 00 00", nil, 0, DataProtect, WriteProtected)
+	r.bad(r.a, "89 00 00 00 00 00 00 00 00 05 00 00 00 01 00 00", make([]byte, 1024), 0, DataProtect, scsi.WriteProtected)
+	r.bad(r.a, "48 02 00 00 00 00 00 00 00 00", nil, 0, DataProtect, scsi.WriteProtected)
 	r.good(r.a, cdb10(0x28, 0, 0, 1), nil, 512)
 }
 

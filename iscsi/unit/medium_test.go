@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"testing"
+
+	"github.com/stag-rdma/stag/iscsi/scsi"
 )
 
 // SBC-3 §5.10 to §5.13 and §5.32 to §5.35.
@@ -36,12 +38,12 @@ func TestOutOfRange(t *testing.T) {
 		cdb16(0x8f, 0, 1<<64-1, 2), cdb16(0x90, 0, rigBlocks+1, 0), cdb16(0x91, 0, rigBlocks, 1),
 		cdb16(0x9e, 0x12, rigBlocks, 64),
 	} {
-		r.bad(r.a, cdb, nil, 512, IllegalRequest, LBAOutOfRange)
+		r.bad(r.a, cdb, nil, 512, IllegalRequest, scsi.LBAOutOfRange)
 	}
 	for _, cdb := range []string{cdb10(0x2a, 0, rigBlocks, 1), cdb16(0x8a, 0, 1<<64-1, 1), cdb16(0x93, 0, 1<<64-1, 1)} {
-		r.bad(r.a, cdb, make([]byte, 512), 0, IllegalRequest, LBAOutOfRange)
+		r.bad(r.a, cdb, make([]byte, 512), 0, IllegalRequest, scsi.LBAOutOfRange)
 	}
-	if s := r.bad(r.a, cdb10(0x28, 0, rigBlocks, 1), nil, 512, IllegalRequest, LBAOutOfRange).Sense; !s.HasInfo || s.Info != rigBlocks {
+	if s := r.bad(r.a, cdb10(0x28, 0, rigBlocks, 1), nil, 512, IllegalRequest, scsi.LBAOutOfRange).Sense; !s.HasInfo || s.Info != rigBlocks {
 		t.Errorf("INFORMATION is %d", s.Info)
 	}
 	r.good(r.a, cdb10(0x28, 0, rigBlocks, 0), nil, 0)
@@ -51,7 +53,7 @@ func TestOutOfRange(t *testing.T) {
 func TestMaximumTransferLength(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.MaxTransfer = 64 << 10 })
 	r.good(r.a, cdb10(0x28, 0, 0, 128), nil, 64<<10)
-	r.bad(r.a, cdb10(0x28, 0, 0, 129), nil, 66048, IllegalRequest, InvalidFieldInCDB)
+	r.bad(r.a, cdb10(0x28, 0, 0, 129), nil, 66048, IllegalRequest, scsi.InvalidFieldInCDB)
 	b := r.good(r.a, "12 01 b0 00 ff 00", nil, 255)
 	if b[11] != 128 {
 		t.Errorf("page B0h: % x", b[:12])
@@ -111,13 +113,13 @@ func TestVerify(t *testing.T) {
 	other := bytes.Clone(want)
 	other[700]++
 	r.good(r.a, cdb10(0x2f, 0x02, 1, 2), want, 0)
-	if s := r.bad(r.a, cdb10(0x2f, 0x02, 1, 2), other, 0, Miscompare, MiscompareDuringVerify).Sense; s.Info != 700 {
+	if s := r.bad(r.a, cdb10(0x2f, 0x02, 1, 2), other, 0, Miscompare, scsi.MiscompareDuringVerify).Sense; s.Info != 700 {
 		t.Errorf("INFORMATION is %d", s.Info)
 	}
 	r.good(r.a, cdb10(0x2f, 0x00, 1, 2), nil, 0)
-	r.bad(r.a, cdb10(0x2f, 0x04, 1, 2), nil, 0, IllegalRequest, InvalidFieldInCDB)
+	r.bad(r.a, cdb10(0x2f, 0x04, 1, 2), nil, 0, IllegalRequest, scsi.InvalidFieldInCDB)
 	r.good(r.a, cdb10(0x2f, 0x06, 100, 4), make([]byte, 512), 0)
-	r.bad(r.a, cdb10(0x2f, 0x06, 0, 4), make([]byte, 512), 0, Miscompare, MiscompareDuringVerify)
+	r.bad(r.a, cdb10(0x2f, 0x06, 0, 4), make([]byte, 512), 0, Miscompare, scsi.MiscompareDuringVerify)
 	syncs := r.ram.syncs
 	r.good(r.a, cdb10(0x2e, 0x02, 1, 2), want, 0)
 	if r.ram.syncs == syncs {
@@ -140,14 +142,14 @@ func TestCompareAndWrite(t *testing.T) {
 			t.Error("has not written")
 		}
 		before := bytes.Clone(r.ram.medium)
-		if s := r.bad(r.a, cdb, make([]byte, 1024), 0, Miscompare, MiscompareDuringVerify).Sense; s.Info != 0 {
+		if s := r.bad(r.a, cdb, make([]byte, 1024), 0, Miscompare, scsi.MiscompareDuringVerify).Sense; s.Info != 0 {
 			t.Errorf("INFORMATION is %d", s.Info)
 		}
 		if !bytes.Equal(before, r.ram.medium) {
 			t.Error("has written in spite of a difference")
 		}
-		r.bad(r.a, cdb, make([]byte, 2048), 0, IllegalRequest, InvalidFieldInCDB)
-		r.bad(r.a, cdb, make([]byte, 512), 0, IllegalRequest, InvalidFieldInInformationUnit)
+		r.bad(r.a, cdb, make([]byte, 2048), 0, IllegalRequest, scsi.InvalidFieldInCDB)
+		r.bad(r.a, cdb, make([]byte, 512), 0, IllegalRequest, scsi.InvalidFieldInInformationUnit)
 	}
 }
 
@@ -178,15 +180,15 @@ func TestWriteSame(t *testing.T) {
 		if !allZero(r.ram.medium[1024:1536]) {
 			t.Error("NDOB has not written zeros")
 		}
-		r.bad(r.a, cdb10(0x41, 0, 0, 0), block, 0, IllegalRequest, InvalidFieldInCDB) // WSNZ
-		r.bad(r.a, cdb10(0x41, 0, 0, 1), pattern(0, 1024), 0, IllegalRequest, InvalidFieldInInformationUnit)
+		r.bad(r.a, cdb10(0x41, 0, 0, 0), block, 0, IllegalRequest, scsi.InvalidFieldInCDB) // WSNZ
+		r.bad(r.a, cdb10(0x41, 0, 0, 1), pattern(0, 1024), 0, IllegalRequest, scsi.InvalidFieldInInformationUnit)
 		if thin {
 			r.good(r.a, cdb10(0x41, sameUnmap, 1, 10), make([]byte, 512), 0)
 			if !allZero(r.ram.medium[512 : 11*512]) {
 				t.Error("unmapped blocks are not zero")
 			}
 		} else {
-			r.bad(r.a, cdb10(0x41, sameUnmap, 1, 10), make([]byte, 512), 0, IllegalRequest, InvalidFieldInCDB)
+			r.bad(r.a, cdb10(0x41, sameUnmap, 1, 10), make([]byte, 512), 0, IllegalRequest, scsi.InvalidFieldInCDB)
 		}
 	}
 }
@@ -201,14 +203,14 @@ func TestUnmap(t *testing.T) {
 		t.Error("other blocks")
 	}
 	wrong := octets(t, "0026 0020 00000000 0000000000000009 00000002 00000000 00000000000003ff 00000002 00000000")
-	r.bad(r.a, cdb10(0x42, 0, 0, uint16(len(wrong))), wrong, 0, IllegalRequest, LBAOutOfRange)
+	r.bad(r.a, cdb10(0x42, 0, 0, uint16(len(wrong))), wrong, 0, IllegalRequest, scsi.LBAOutOfRange)
 	if r.ram.medium[9*512] != 1 {
 		t.Error("a block is unmapped although the list is wrong")
 	}
-	r.bad(r.a, cdb10(0x42, 0, 0, 7), make([]byte, 7), 0, IllegalRequest, ParameterListLengthError)
+	r.bad(r.a, cdb10(0x42, 0, 0, 7), make([]byte, 7), 0, IllegalRequest, scsi.ParameterListLengthError)
 	r.good(r.a, cdb10(0x42, 0, 0, 0), nil, 0)
 	r = newRig(t, func(c *Config) { c.Backend = plain{c.Backend} })
-	r.bad(r.a, cdb10(0x42, 0, 0, 0), nil, 0, IllegalRequest, InvalidOperationCode)
+	r.bad(r.a, cdb10(0x42, 0, 0, 0), nil, 0, IllegalRequest, scsi.InvalidOperationCode)
 }
 
 // SBC-3 §5.19.
@@ -224,13 +226,13 @@ func TestSanitize(t *testing.T) {
 	if !bytes.Equal(r.ram.medium, bytes.Repeat([]byte{0x55, 0xaa}, len(r.ram.medium)/2)) {
 		t.Errorf("after an inverted second pass: % x", r.ram.medium[:4])
 	}
-	r.bad(r.a, cdb10(0x48, 1, 0, 6), octets(t, "80 00 00 02 aa 55"), 0, IllegalRequest, InvalidFieldInParameterList)
-	r.bad(r.a, cdb10(0x48, 1, 0, 4), make([]byte, 4), 0, IllegalRequest, InvalidFieldInCDB)
+	r.bad(r.a, cdb10(0x48, 1, 0, 6), octets(t, "80 00 00 02 aa 55"), 0, IllegalRequest, scsi.InvalidFieldInParameterList)
+	r.bad(r.a, cdb10(0x48, 1, 0, 4), make([]byte, 4), 0, IllegalRequest, scsi.InvalidFieldInCDB)
 	r.ram.fail = errors.New("broken")
 	r.unit.conf.Backend = plain{r.ram}
-	r.bad(r.a, "48 02 00 00 00 00 00 00 00 00", nil, 0, MediumError, SanitizeFailed)
+	r.bad(r.a, "48 02 00 00 00 00 00 00 00 00", nil, 0, MediumError, scsi.SanitizeFailed)
 	r.ram.fail = nil
-	r.bad(r.a, cdb10(0x28, 0, 0, 1), nil, 512, MediumError, SanitizeFailed)
+	r.bad(r.a, cdb10(0x28, 0, 0, 1), nil, 512, MediumError, scsi.SanitizeFailed)
 	r.good(r.a, "48 1f 00 00 00 00 00 00 00 00", nil, 0)
 	r.good(r.a, cdb10(0x28, 0, 0, 1), nil, 512)
 }
@@ -239,10 +241,10 @@ func TestSanitize(t *testing.T) {
 func TestBackendFails(t *testing.T) {
 	r := newRig(t)
 	r.ram.fail = errors.New("broken")
-	if s := r.bad(r.a, cdb10(0x28, 0, 4, 1), nil, 512, MediumError, UnrecoveredReadError).Sense; s.Info != 4 {
+	if s := r.bad(r.a, cdb10(0x28, 0, 4, 1), nil, 512, MediumError, scsi.UnrecoveredReadError).Sense; s.Info != 4 {
 		t.Errorf("INFORMATION is %d", s.Info)
 	}
-	r.bad(r.a, cdb10(0x2a, 0, 4, 1), make([]byte, 512), 0, MediumError, WriteError)
+	r.bad(r.a, cdb10(0x2a, 0, 4, 1), make([]byte, 512), 0, MediumError, scsi.WriteError)
 }
 
 // FUA makes the write stable before the status (SBC-3 §4.15).
@@ -285,9 +287,9 @@ func TestOpen(t *testing.T) {
 	check("reserved by b", r.b, true, true)
 	r.good(r.b, "17 00 00 00 00 00", nil, 0)
 	check("released", r.a, true, true)
-	r.a.Attend(ReportedLUNsChanged)
+	r.a.Attend(scsi.ReportedLUNsChanged)
 	check("unit attention", r.a, false, false)
-	r.bad(r.a, "00 00 00 00 00 00", nil, 0, UnitAttention, ReportedLUNsChanged)
+	r.bad(r.a, "00 00 00 00 00 00", nil, 0, UnitAttention, scsi.ReportedLUNsChanged)
 	check("after the unit attention", r.a, true, true)
 	if open(r.a, cdb10(0x28, 0, rigBlocks, 1)) || open(r.a, cdb10(0x28, 0x20, 0, 1)) || open(r.a, cdb10(0x2a, 0, 0, 2)) {
 		t.Error("Open let a wrong CDB through")

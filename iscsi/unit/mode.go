@@ -1,6 +1,10 @@
 package unit
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/stag-rdma/stag/iscsi/scsi"
+)
 
 // modePage is a mode page.
 type modePage struct {
@@ -73,7 +77,7 @@ func (u *Unit) modeSense(t *Task) Sense {
 	long := t.CDB[0] == 0x5a
 	pc, code, sub := t.CDB[2]>>6, t.CDB[2]&allPages, t.CDB[3]
 	if pc == pcSaved {
-		return Sense{Key: IllegalRequest, Code: SavingNotSupported}
+		return Sense{Key: IllegalRequest, Code: scsi.SavingNotSupported}
 	}
 	if sub != 0 && (sub != 0xff || code != allPages) {
 		return badField(3)
@@ -179,7 +183,7 @@ func (u *Unit) modeSelect(t *Task) Sense {
 		i += p.length
 	}
 	if changed {
-		u.others(t.Nexus, func(o *Nexus) { o.attend(ModeParametersChanged) })
+		u.others(t.Nexus, func(o *Nexus) { o.attend(scsi.ModeParametersChanged) })
 	}
 	return Sense{}
 }
@@ -196,7 +200,7 @@ func (u *Unit) pagesAt(t *Task) (int, Sense) {
 	case len(b) == 0:
 		return 0, Sense{}
 	case len(b) < header:
-		return 0, Sense{Key: IllegalRequest, Code: ParameterListLengthError}
+		return 0, Sense{Key: IllegalRequest, Code: scsi.ParameterListLengthError}
 	case header == 8:
 		n = int(binary.BigEndian.Uint16(b[6:]))
 	default:
@@ -206,7 +210,7 @@ func (u *Unit) pagesAt(t *Task) (int, Sense) {
 		return 0, badParameter(header - 1)
 	}
 	if len(b) < header+n {
-		return 0, Sense{Key: IllegalRequest, Code: ParameterListLengthError}
+		return 0, Sense{Key: IllegalRequest, Code: scsi.ParameterListLengthError}
 	}
 	if n == 8 {
 		d := b[header:]
@@ -236,11 +240,11 @@ func (u *Unit) checkPage(b []byte, i int) (*modePage, Sense) {
 	case p == nil || b[i]&0x40 != 0:
 		return nil, badParameter(i)
 	case len(b)-i < 2:
-		return nil, Sense{Key: IllegalRequest, Code: ParameterListLengthError}
+		return nil, Sense{Key: IllegalRequest, Code: scsi.ParameterListLengthError}
 	case int(b[i+1]) != p.length-2:
 		return nil, badParameter(i + 1)
 	case len(b)-i < p.length:
-		return nil, Sense{Key: IllegalRequest, Code: ParameterListLengthError}
+		return nil, Sense{Key: IllegalRequest, Code: scsi.ParameterListLengthError}
 	}
 	now := p.append(u, nil, 0)
 	for k := 2; k < p.length; k++ {

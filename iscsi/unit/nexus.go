@@ -3,6 +3,8 @@ package unit
 import (
 	"slices"
 	"sync/atomic"
+
+	"github.com/stag-rdma/stag/iscsi/scsi"
 )
 
 // Nexus is one initiator port at one unit: an I_T_L nexus (SAM-5 §4.8).
@@ -10,9 +12,10 @@ type Nexus struct {
 	unit *Unit
 	name string
 	luns func() []uint64
+	port uint16 // the target port: its relative identifier, and the tag of its group
 
-	attentions []Code // unit attention conditions, oldest first
-	prevents   bool   // this nexus prevents the removal of the medium
+	attentions []scsi.Code // unit attention conditions, oldest first
+	prevents   bool        // this nexus prevents the removal of the medium
 
 	// gate tells engines, without a lock, which commands need no further check.
 	gate atomic.Uint32
@@ -32,11 +35,18 @@ const (
 
 // Attach makes a nexus. name is the name of the initiator port: for iSCSI the
 // initiator's name, ",i,0x" and the ISID (SPC-4 §7.6.4.6). luns returns the LUNs that
-// this initiator may use, in the format of REPORT LUNS.
+// this initiator may use, in the format of REPORT LUNS. The target port is that of the
+// group Config.PortGroup.
 func (u *Unit) Attach(name string, luns func() []uint64) *Nexus {
-	n := &Nexus{unit: u, name: name, luns: luns}
+	return u.AttachAt(u.conf.PortGroup, name, luns)
+}
+
+// AttachAt is Attach for the target port of a group. Each target port group has one port:
+// in iSCSI a target port is a portal group (RFC 7143 §4.4.2).
+func (u *Unit) AttachAt(group uint16, name string, luns func() []uint64) *Nexus {
+	n := &Nexus{unit: u, name: name, luns: luns, port: group}
 	if u.forget(name) {
-		n.attend(NexusLoss)
+		n.attend(scsi.NexusLoss)
 	}
 	u.nexuses = append(u.nexuses, n)
 	u.publish()
@@ -70,7 +80,7 @@ func (n *Nexus) Name() string { return n.name }
 func (n *Nexus) Unit() *Unit { return n.unit }
 
 // attend adds a unit attention condition, unless the nexus has it already.
-func (n *Nexus) attend(c Code) {
+func (n *Nexus) attend(c scsi.Code) {
 	if !slices.Contains(n.attentions, c) && len(n.attentions) < maxAttentions {
 		n.attentions = append(n.attentions, c)
 	}
@@ -79,7 +89,7 @@ func (n *Nexus) attend(c Code) {
 
 // Attend adds a unit attention condition to the nexus, for example
 // ReportedLUNsChanged.
-func (n *Nexus) Attend(c Code) { n.attend(c) }
+func (n *Nexus) Attend(c scsi.Code) { n.attend(c) }
 
 // attention takes the oldest unit attention condition.
 func (n *Nexus) attention() (Sense, bool) {
@@ -92,11 +102,12 @@ func (n *Nexus) attention() (Sense, bool) {
 	return Sense{Key: UnitAttention, Code: c}, true
 }
 
-// publish brings the gates of all nexuses up to date.
+// publish brings the gates of all nexuses, and what Reservation returns, up to date.
 func (u *Unit) publish() {
+	u.announce()
 	for _, n := range u.nexuses {
 		var g uint32
-		if u.conf.Backend != nil && len(n.attentions) == 0 && !u.unclean && !u.notReady().failed() {
+		if u.conf.Backend != nil && len(n.attentions) == 0 && u.access(n).active() && !u.unclean && !u.notReady().failed() {
 			if !u.conflict(n, reads) {
 				g |= mayRead
 			}

@@ -89,8 +89,11 @@ func appendTimeouts(b []byte) []byte {
 
 // supports reports whether the unit has the command at all.
 func (u *Unit) supports(r *row) bool {
-	if r.op == opUnmap {
+	switch r.op {
+	case opUnmap:
 		return u.thin()
+	case opSetPortGroups:
+		return u.conf.ExplicitAccess
 	}
 	return true
 }

@@ -3,6 +3,8 @@ package unit
 import (
 	"encoding/binary"
 	"slices"
+
+	"github.com/stag-rdma/stag/iscsi/scsi"
 )
 
 // persistList is the length of the parameter list of PERSISTENT RESERVE OUT.
@@ -26,7 +28,7 @@ func planPersistOut(_ *Unit, t *Task) Sense {
 		}
 	}
 	if binary.BigEndian.Uint32(t.CDB[5:]) != persistList {
-		return Sense{Key: IllegalRequest, Code: ParameterListLengthError}
+		return Sense{Key: IllegalRequest, Code: scsi.ParameterListLengthError}
 	}
 	t.out(persistList)
 	return Sense{}
@@ -66,10 +68,14 @@ func (u *Unit) commit(change func()) Sense {
 	change()
 	if err := u.save(); err != nil {
 		u.pr = before
-		return Sense{Key: HardwareError, Code: InternalTargetFailure}
+		return Sense{Key: HardwareError, Code: scsi.InternalTargetFailure}
 	}
 	return Sense{}
 }
+
+// maxRegistrations is how many registrations a unit keeps. They outlive their sessions, and
+// an initiator may have any number of names of ports.
+const maxRegistrations = 1024
 
 // register executes the service actions REGISTER and REGISTER AND IGNORE EXISTING KEY
 // (SPC-4 §5.13.7).
@@ -85,6 +91,9 @@ func (u *Unit) register(t *Task) Sense {
 	if u.reserved != nil && u.reserved != t.Nexus {
 		t.Status = ReservationConflict
 		return Sense{}
+	}
+	if o.at < 0 && o.next != 0 && len(u.pr.keys) == maxRegistrations {
+		return Sense{Key: IllegalRequest, Code: scsi.InsufficientRegistrations}
 	}
 	var gone kind
 	s = u.commit(func() {
@@ -127,7 +136,7 @@ func (u *Unit) tellReleased(n *Nexus, gone kind) {
 	}
 	u.others(n, func(o *Nexus) {
 		if u.pr.find(o.name) >= 0 {
-			o.attend(ReservationsReleased)
+			o.attend(scsi.ReservationsReleased)
 		}
 	})
 }
@@ -160,7 +169,7 @@ func (u *Unit) release(t *Task) Sense {
 	case !u.pr.holds(t.Nexus.name):
 		return Sense{}
 	case u.pr.kind != o.kind:
-		return Sense{Key: IllegalRequest, Code: InvalidReleaseOfReservation}
+		return Sense{Key: IllegalRequest, Code: scsi.InvalidReleaseOfReservation}
 	}
 	gone := u.pr.kind
 	if s = u.commit(func() { u.pr.set("", 0) }); !s.failed() {
@@ -186,14 +195,14 @@ func (u *Unit) clear(t *Task) Sense {
 		u.pr.set("", 0)
 	})
 	if !s.failed() {
-		u.tell(t.Nexus, before, ReservationsPreempted)
+		u.tell(t.Nexus, before, scsi.ReservationsPreempted)
 	}
 	return s
 }
 
 // tell establishes a unit attention condition for the nexuses of registrations, but not
 // for n.
-func (u *Unit) tell(n *Nexus, of []registration, c Code) {
+func (u *Unit) tell(n *Nexus, of []registration, c scsi.Code) {
 	u.others(n, func(o *Nexus) {
 		if slices.ContainsFunc(of, func(r registration) bool { return r.Name == o.name }) {
 			o.attend(c)
@@ -227,9 +236,9 @@ func (u *Unit) preempt(t *Task) Sense {
 	if s.failed() {
 		return s
 	}
-	u.tell(t.Nexus, removed, RegistrationsPreempted)
+	u.tell(t.Nexus, removed, scsi.RegistrationsPreempted)
 	if takes && before != o.kind && before.registrants() {
-		u.tell(t.Nexus, u.pr.keys, ReservationsReleased)
+		u.tell(t.Nexus, u.pr.keys, scsi.ReservationsReleased)
 	}
 	if t.row.sa == actionPreemptAndAbort {
 		u.abort(removed)

@@ -1,6 +1,10 @@
 package unit
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/stag-rdma/stag/iscsi/scsi"
+)
 
 // planRead checks READ (SBC-3 §5.10 to §5.13).
 func planRead(u *Unit, t *Task) Sense {
@@ -46,8 +50,13 @@ func (u *Unit) read(t *Task) Sense {
 	return u.readAt(t.Data, t.lba)
 }
 
-// write executes WRITE.
+// write executes WRITE. The data of a lent task is there already. Its memory is lent anew,
+// because the blocks may have been unmapped while the data was on its way: the backend then
+// has to know that they have storage again.
 func (u *Unit) write(t *Task) Sense {
+	if t.Lent {
+		u.conf.Backend.(Lender).Lend(u.offset(t.lba), int64(len(t.Data)), true)
+	}
 	if !t.Lent && len(t.Data) != 0 {
 		if s := u.writeAt(t.Data, t.lba); s.failed() {
 			return s
@@ -67,7 +76,7 @@ func (u *Unit) force(t *Task) Sense {
 // readAt reads the medium from lba on.
 func (u *Unit) readAt(b []byte, lba uint64) Sense {
 	if _, err := u.conf.Backend.ReadAt(b, u.offset(lba)); err != nil {
-		return Sense{Key: MediumError, Code: UnrecoveredReadError, Info: lba, HasInfo: true}
+		return Sense{Key: MediumError, Code: scsi.UnrecoveredReadError, Info: lba, HasInfo: true}
 	}
 	return Sense{}
 }
@@ -89,7 +98,7 @@ func (u *Unit) writeAt(b []byte, lba uint64) Sense {
 		b = whole
 	}
 	if _, err := u.conf.Backend.WriteAt(b, u.offset(lba)); err != nil {
-		return Sense{Key: MediumError, Code: WriteError, Info: lba, HasInfo: true}
+		return Sense{Key: MediumError, Code: scsi.WriteError, Info: lba, HasInfo: true}
 	}
 	return Sense{}
 }
@@ -97,7 +106,7 @@ func (u *Unit) writeAt(b []byte, lba uint64) Sense {
 // sync makes the medium stable.
 func (u *Unit) sync() Sense {
 	if err := u.conf.Backend.Sync(); err != nil {
-		return Sense{Key: MediumError, Code: WriteError}
+		return Sense{Key: MediumError, Code: scsi.WriteError}
 	}
 	return Sense{}
 }

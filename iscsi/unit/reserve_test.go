@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/stag-rdma/stag/iscsi/scsi"
 )
 
 // prOut executes PERSISTENT RESERVE OUT.
@@ -125,12 +127,12 @@ func TestRegister(t *testing.T) {
 	if b := r.prIn(r.a, 2); !bytes.Equal(b, octets(t, "0008 00 80 ea01 0000")) {
 		t.Errorf("REPORT CAPABILITIES: % x", b)
 	}
-	if task := r.run(r.a, "5f 00 00 00 00 00 00 00 18 00", append(make([]byte, 20), 1, 0, 0, 0), 0); task.Sense.Code != InvalidFieldInParameterList {
+	if task := r.run(r.a, "5f 00 00 00 00 00 00 00 18 00", append(make([]byte, 20), 1, 0, 0, 0), 0); task.Sense.Code != scsi.InvalidFieldInParameterList {
 		t.Errorf("APTPL without a place to save: %04x", task.Sense.Code)
 	}
-	r.bad(r.a, "5f 00 00 00 00 00 00 00 17 00", make([]byte, 23), 0, IllegalRequest, ParameterListLengthError)
-	r.bad(r.a, "5f 01 02 00 00 00 00 00 18 00", make([]byte, 24), 0, IllegalRequest, InvalidFieldInCDB)
-	r.bad(r.a, "5f 01 11 00 00 00 00 00 18 00", make([]byte, 24), 0, IllegalRequest, InvalidFieldInCDB)
+	r.bad(r.a, "5f 00 00 00 00 00 00 00 17 00", make([]byte, 23), 0, IllegalRequest, scsi.ParameterListLengthError)
+	r.bad(r.a, "5f 01 02 00 00 00 00 00 18 00", make([]byte, 24), 0, IllegalRequest, scsi.InvalidFieldInCDB)
+	r.bad(r.a, "5f 01 11 00 00 00 00 00 18 00", make([]byte, 24), 0, IllegalRequest, scsi.InvalidFieldInCDB)
 }
 
 // SPC-4 §5.13.11: unit attentions of RELEASE, CLEAR and PREEMPT.
@@ -146,21 +148,21 @@ func TestPersistentAttentions(t *testing.T) {
 	r.must(r.a, 2, writeExclusive, 1, 0)
 	r.good(r.b, tur, nil, 0)
 	r.must(r.a, 1, writeExclusiveRegistrantsOnly, 1, 0)
-	if s := r.prOut(r.a, 2, writeExclusive, 1, 0).Sense.Code; s != InvalidReleaseOfReservation {
+	if s := r.prOut(r.a, 2, writeExclusive, 1, 0).Sense.Code; s != scsi.InvalidReleaseOfReservation {
 		t.Errorf("RELEASE with another type: %04x", s)
 	}
 	r.must(r.a, 2, writeExclusiveRegistrantsOnly, 1, 0)
-	r.bad(r.b, tur, nil, 0, UnitAttention, ReservationsReleased)
+	r.bad(r.b, tur, nil, 0, UnitAttention, scsi.ReservationsReleased)
 	r.good(r.a, tur, nil, 0)
 	r.must(r.a, 3, 0, 1, 0)
-	r.bad(r.b, tur, nil, 0, UnitAttention, ReservationsPreempted)
+	r.bad(r.b, tur, nil, 0, UnitAttention, scsi.ReservationsPreempted)
 
 	var aborted []*Nexus
 	r = both()
 	r.unit.conf.Abort = func(n *Nexus) { aborted = append(aborted, n) }
 	r.must(r.a, 1, exclusiveAccess, 1, 0)
 	r.must(r.b, 5, writeExclusive, 2, 1)
-	r.bad(r.a, tur, nil, 0, UnitAttention, RegistrationsPreempted)
+	r.bad(r.a, tur, nil, 0, UnitAttention, scsi.RegistrationsPreempted)
 	r.conflict(r.a, cdb10(0x2a, 0, 0, 1), make([]byte, 512), 0)
 	if len(aborted) != 1 || aborted[0] != r.a {
 		t.Errorf("aborted the tasks of %d nexuses", len(aborted))
@@ -229,4 +231,21 @@ func TestReservationCourses(t *testing.T) {
 			}
 		}
 	})
+}
+
+// SPC-4 §5.13.7: a unit has room for so many registrations. They outlive their nexuses, so an
+// initiator that comes again and again under other names must not take all memory.
+func TestRegistrationLimit(t *testing.T) {
+	r := newRig(t)
+	for i := range maxRegistrations {
+		n := r.unit.Attach(fmt.Sprint("iqn.c", i), nil)
+		r.must(n, 0, 0, 0, 7)
+		r.unit.Detach(n, false)
+	}
+	if s := r.prOut(r.a, 6, 0, 0, 1); s.Status != CheckCondition || s.Sense.Code != scsi.InsufficientRegistrations {
+		t.Errorf("one too many: status %#x, sense %04x", s.Status, s.Sense.Code)
+	}
+	last := r.unit.Attach(fmt.Sprint("iqn.c", maxRegistrations-1), nil)
+	r.must(last, 0, 0, 7, 0)
+	r.must(r.a, 0, 0, 0, 1)
 }

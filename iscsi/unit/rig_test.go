@@ -7,6 +7,8 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"github.com/stag-rdma/stag/iscsi/scsi"
 )
 
 // ram is a backend with a guard zone on both sides of the medium.
@@ -109,7 +111,24 @@ func (r *rig) runEDTL(n *Nexus, cdb string, out []byte, edtl uint32) *Task {
 	if t.Dir == DataOut {
 		copy(t.Data, out)
 	}
+	r.unit.Claim(t)
 	r.unit.Run(t)
+	if op := r.unit.Sanitizing(t); op != nil {
+		for op.Step() {
+		}
+		op.End(t)
+	}
+	return t
+}
+
+// begin begins a command and returns its task.
+func (r *rig) begin(n *Nexus, cdb string, edtl int) *Task {
+	r.t.Helper()
+	t := &Task{Nexus: n, EDTL: uint32(edtl)}
+	copy(t.CDB[:], octets(r.t, cdb))
+	if !r.unit.Begin(t) {
+		r.t.Fatalf("%s: status %#x, sense %x/%04x", cdb, t.Status, t.Sense.Key, t.Sense.Code)
+	}
 	return t
 }
 
@@ -127,7 +146,7 @@ func (r *rig) good(n *Nexus, cdb string, out []byte, in int) []byte {
 }
 
 // bad runs a command that must fail with a sense.
-func (r *rig) bad(n *Nexus, cdb string, out []byte, in int, key byte, code Code) *Task {
+func (r *rig) bad(n *Nexus, cdb string, out []byte, in int, key byte, code scsi.Code) *Task {
 	r.t.Helper()
 	t := r.run(n, cdb, out, in)
 	if t.Status != CheckCondition || t.Sense.Key != key || t.Sense.Code != code {

@@ -3,6 +3,8 @@ package unit
 import (
 	"bytes"
 	"encoding/binary"
+
+	"github.com/stag-rdma/stag/iscsi/scsi"
 )
 
 // Bits of octet 1 of WRITE SAME (SBC-3 §5.41, §5.42).
@@ -27,7 +29,7 @@ func planWriteSame(u *Unit, t *Task) Sense {
 		t.out(uint32(u.conf.BlockSize))
 	}
 	if t.EDTL > t.Want { // the initiator means longer blocks
-		return Sense{Key: IllegalRequest, Code: InvalidFieldInInformationUnit}
+		return Sense{Key: IllegalRequest, Code: scsi.InvalidFieldInInformationUnit}
 	}
 	return Sense{}
 }
@@ -74,7 +76,7 @@ func (u *Unit) zero(lba uint64, n uint32) Sense {
 		return u.fill(lba, u.octets(n), make([]byte, u.conf.BlockSize))
 	}
 	if err := z.Zero(u.offset(lba), int64(u.octets(n))); err != nil {
-		return Sense{Key: MediumError, Code: WriteError, Info: lba, HasInfo: true}
+		return Sense{Key: MediumError, Code: scsi.WriteError, Info: lba, HasInfo: true}
 	}
 	return Sense{}
 }
@@ -85,7 +87,7 @@ func (u *Unit) discard(lba uint64, n uint32) Sense {
 		return Sense{}
 	}
 	if err := u.conf.Backend.(Discarder).Discard(u.offset(lba), int64(u.octets(n))); err != nil {
-		return Sense{Key: MediumError, Code: WriteError, Info: lba, HasInfo: true}
+		return Sense{Key: MediumError, Code: scsi.WriteError, Info: lba, HasInfo: true}
 	}
 	return Sense{}
 }
@@ -100,11 +102,11 @@ const (
 // planUnmap checks UNMAP (SBC-3 §5.25).
 func planUnmap(u *Unit, t *Task) Sense {
 	if !u.thin() {
-		return Sense{Key: IllegalRequest, Code: InvalidOperationCode}
+		return Sense{Key: IllegalRequest, Code: scsi.InvalidOperationCode}
 	}
 	n := uint32(binary.BigEndian.Uint16(t.CDB[7:]))
 	if n != 0 && n < unmapListMinimum {
-		return Sense{Key: IllegalRequest, Code: ParameterListLengthError}
+		return Sense{Key: IllegalRequest, Code: scsi.ParameterListLengthError}
 	}
 	t.out(n)
 	return Sense{}

@@ -1,12 +1,16 @@
 package unit
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/stag-rdma/stag/iscsi/scsi"
+)
 
 // Sense is the reason for CHECK CONDITION (SPC-4 §4.5). The zero Sense is no reason:
 // the command succeeded.
 type Sense struct {
 	Key  byte
-	Code Code
+	Code scsi.Code
 
 	Info    uint64 // the field INFORMATION
 	HasInfo bool   // INFORMATION is valid
@@ -15,6 +19,10 @@ type Sense struct {
 	// number of the wrong octet. 0: no pointer.
 	Field   uint16
 	InParam bool // the wrong octet is one of the parameter list, not of the CDB
+
+	// Progress is the sense-key specific progress indication (SPC-4 §4.5.2.4.4) in 65536ths.
+	Progress    uint16
+	HasProgress bool
 }
 
 // Sense keys (SPC-4 table 41).
@@ -30,57 +38,19 @@ const (
 	Miscompare     = 0xe
 )
 
-// Code is an additional sense code and its qualifier (SPC-4 annex F.2).
-type Code uint16
-
-// Additional sense codes.
-const (
-	NotReadyCauseNotReportable    Code = 0x0400
-	SanitizeInProgress            Code = 0x041b
-	SanitizeFailed                Code = 0x3103
-	WriteError                    Code = 0x0c00
-	InvalidFieldInInformationUnit Code = 0x0e03
-	UnrecoveredReadError          Code = 0x1100
-	ParameterListLengthError      Code = 0x1a00
-	MiscompareDuringVerify        Code = 0x1d00
-	InvalidOperationCode          Code = 0x2000
-	LBAOutOfRange                 Code = 0x2100
-	InvalidFieldInCDB             Code = 0x2400
-	LogicalUnitNotSupported       Code = 0x2500
-	InvalidFieldInParameterList   Code = 0x2600
-	InvalidReleaseOfReservation   Code = 0x2604
-	WriteProtected                Code = 0x2700
-	SoftwareWriteProtected        Code = 0x2702
-	MediumMayHaveChanged          Code = 0x2800
-	PowerOn                       Code = 0x2900
-	DeviceReset                   Code = 0x2903
-	NexusLoss                     Code = 0x2907
-	ModeParametersChanged         Code = 0x2a01
-	ReservationsPreempted         Code = 0x2a03
-	ReservationsReleased          Code = 0x2a04
-	RegistrationsPreempted        Code = 0x2a05
-	CommandsClearedByAnother      Code = 0x2f00
-	SavingNotSupported            Code = 0x3900
-	MediumNotPresent              Code = 0x3a00
-	ReportedLUNsChanged           Code = 0x3f0e
-	InternalTargetFailure         Code = 0x4400
-	RemovalPrevented              Code = 0x5302
-	InsufficientRegistrations     Code = 0x5504
-)
-
 // failed reports whether s is a reason for CHECK CONDITION.
 func (s Sense) failed() bool { return s.Key != NoSense }
 
 // badField is the sense of a CDB whose octet number n has a value that the unit does
 // not take.
 func badField(n int) Sense {
-	return Sense{Key: IllegalRequest, Code: InvalidFieldInCDB, Field: uint16(n) + 1}
+	return Sense{Key: IllegalRequest, Code: scsi.InvalidFieldInCDB, Field: uint16(n) + 1}
 }
 
 // badParameter is the sense of a parameter list whose octet number n has a value that
 // the unit does not take.
 func badParameter(n int) Sense {
-	return Sense{Key: IllegalRequest, Code: InvalidFieldInParameterList, Field: uint16(n) + 1, InParam: true}
+	return Sense{Key: IllegalRequest, Code: scsi.InvalidFieldInParameterList, Field: uint16(n) + 1, InParam: true}
 }
 
 // SenseLength is the length in octets of the sense data that AppendSense appends, in
@@ -108,7 +78,7 @@ func (s Sense) appendDescriptor(b []byte) []byte {
 		b = append(b, 0x00, 0x0a, 0x80, 0)
 		b = binary.BigEndian.AppendUint64(b, s.Info)
 	}
-	if s.Field != 0 {
+	if s.Field != 0 || s.HasProgress {
 		b = append(b, 0x02, 0x06, 0, 0, 0, 0, 0, 0)
 		s.putField(b[len(b)-4:])
 	}
@@ -116,14 +86,17 @@ func (s Sense) appendDescriptor(b []byte) []byte {
 	return b
 }
 
-// putField writes the field pointer to three octets.
+// putField writes the field pointer or the progress to three octets.
 func (s Sense) putField(b []byte) {
-	if s.Field == 0 {
-		return
+	switch {
+	case s.HasProgress:
+		b[0] = 0x80
+		binary.BigEndian.PutUint16(b[1:], s.Progress)
+	case s.Field != 0:
+		b[0] = 0x80
+		if !s.InParam {
+			b[0] |= 0x40
+		}
+		binary.BigEndian.PutUint16(b[1:], s.Field-1)
 	}
-	b[0] = 0x80
-	if !s.InParam {
-		b[0] |= 0x40
-	}
-	binary.BigEndian.PutUint16(b[1:], s.Field-1)
 }

@@ -2,6 +2,8 @@ package unit
 
 import (
 	"testing"
+
+	"github.com/stag-rdma/stag/iscsi/scsi"
 )
 
 // SAM-5 §5.2: the group code of the operation code says how long the CDB is.
@@ -31,18 +33,18 @@ func TestTable(t *testing.T) {
 // reserved bits have different reasons.
 func TestUnknownCommands(t *testing.T) {
 	r := newRig(t)
-	r.bad(r.a, "01 00 00 00 00 00", nil, 0, IllegalRequest, InvalidOperationCode)
-	r.bad(r.a, "7f 00 00 00 00 00 00 18", nil, 0, IllegalRequest, InvalidOperationCode)
-	r.bad(r.a, "9e 1f", nil, 32, IllegalRequest, InvalidFieldInCDB)
-	if s := r.bad(r.a, cdb10(0x28, 0x20, 0, 1), nil, 512, IllegalRequest, InvalidFieldInCDB).Sense; s.Field != 2 {
+	r.bad(r.a, "01 00 00 00 00 00", nil, 0, IllegalRequest, scsi.InvalidOperationCode)
+	r.bad(r.a, "7f 00 00 00 00 00 00 18", nil, 0, IllegalRequest, scsi.InvalidOperationCode)
+	r.bad(r.a, "9e 1f", nil, 32, IllegalRequest, scsi.InvalidFieldInCDB)
+	if s := r.bad(r.a, cdb10(0x28, 0x20, 0, 1), nil, 512, IllegalRequest, scsi.InvalidFieldInCDB).Sense; s.Field != 2 {
 		t.Errorf("RDPROTECT: the field pointer is %d, want octet 1", int(s.Field)-1)
 	}
-	r.bad(r.a, "00 00 00 00 00 04", nil, 0, IllegalRequest, InvalidFieldInCDB) // NACA
+	r.bad(r.a, "00 00 00 00 00 04", nil, 0, IllegalRequest, scsi.InvalidFieldInCDB) // NACA
 }
 
 // SPC-4 §6.35: the unit reports what it has, and nothing else.
 func TestReportSupportedOperationCodes(t *testing.T) {
-	r := newRig(t)
+	r := newRig(t, twoGroups)
 	b := r.good(r.a, "a3 0c 80 00 00 00 00 00 ff ff 00 00", nil, 65535)
 	if want := 4 + 20*len(table); len(b) != want {
 		t.Errorf("%d octets, want %d", len(b), want)
@@ -58,10 +60,13 @@ func TestReportSupportedOperationCodes(t *testing.T) {
 	if b = r.good(r.a, "a3 0c 02 9e 00 1f 00 00 ff ff 00 00", nil, 65535); b[1] != 1 {
 		t.Errorf("an unknown service action: % x", b)
 	}
-	r.bad(r.a, "a3 0c 01 9e 00 00 00 00 ff ff 00 00", nil, 65535, IllegalRequest, InvalidFieldInCDB)
-	r.bad(r.a, "a3 0c 02 12 00 00 00 00 ff ff 00 00", nil, 65535, IllegalRequest, InvalidFieldInCDB)
+	r.bad(r.a, "a3 0c 01 9e 00 00 00 00 ff ff 00 00", nil, 65535, IllegalRequest, scsi.InvalidFieldInCDB)
+	r.bad(r.a, "a3 0c 02 12 00 00 00 00 ff ff 00 00", nil, 65535, IllegalRequest, scsi.InvalidFieldInCDB)
 	r = newRig(t, func(c *Config) { c.Backend = plain{c.Backend} })
 	if b = r.good(r.a, "a3 0c 01 42 00 00 00 00 ff ff 00 00", nil, 65535); b[1] != 1 {
 		t.Errorf("UNMAP of a unit that is fully provisioned: % x", b)
+	}
+	if b = r.good(r.a, "a3 0c 02 a4 00 0a 00 00 ff ff 00 00", nil, 65535); b[1] != 1 {
+		t.Errorf("SET TARGET PORT GROUPS of a unit without explicit access states: % x", b)
 	}
 }

@@ -50,9 +50,11 @@ type Task struct {
 	Sense  Sense
 	Length uint32 // octets of Data-In that the command has: SPDTL
 
-	row    *row
-	lba    uint64
-	blocks uint32
+	row     *row
+	lba     uint64
+	blocks  uint32
+	loaned  bool // Lend has lent memory for a write, and Settle has not come
+	claimed bool // Claim has claimed, and Run has not come
 
 	// Order's
 	attribute Attribute
@@ -62,6 +64,10 @@ type Task struct {
 // Exclusive reports whether Run of this task must not run at the same time as Run or
 // Begin of another task of the unit. The value is valid after Begin.
 func (t *Task) Exclusive() bool { return t.row.flags&exclusive != 0 || t.row.flags&medium == 0 }
+
+// UsesMedium reports whether Run of this task uses the medium. Run of an exclusive task that
+// does not may run beside Run of those that are not exclusive. The value is valid after Begin.
+func (t *Task) UsesMedium() bool { return t.row.flags&medium != 0 }
 
 // Residual returns by how many octets the command's data differ from EDTL (RFC 7143
 // §11.4.5). At most one of over and under is not 0.

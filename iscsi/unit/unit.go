@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
+
+	"github.com/stag-rdma/stag/iscsi/scsi"
 )
 
 // Config describes a logical unit. The zero value of each optional field works.
@@ -26,6 +28,12 @@ type Config struct {
 	Target    string // name of the target
 	PortGroup uint16 // tag of the target portal group, 1 or more; 0 means 1
 
+	// Groups are the target port groups (SPC-4 §5.15). Empty: there is the group PortGroup,
+	// which is active/optimized. ExplicitAccess lets initiators change the states by SET
+	// TARGET PORT GROUPS.
+	Groups         []PortGroup
+	ExplicitAccess bool
+
 	// State is what Save got last, if the reservations are to outlive this process.
 	// Save, if set, stores the state. Without Save the unit says that it cannot keep
 	// reservations over a loss of power.
@@ -38,7 +46,8 @@ type Config struct {
 }
 
 // Unit is a logical unit. The caller must serialize Begin, Attach, Detach and Reset, and
-// Run of an exclusive task, with all methods. Run of other tasks may be concurrent.
+// Run of an exclusive task, with all methods. Run of other tasks may be concurrent, also
+// with Run of an exclusive task that does not use the medium.
 // AppendSense, Lend and Nexus.Open are safe at any time.
 type Unit struct {
 	conf   Config
@@ -54,7 +63,11 @@ type Unit struct {
 	ejected  bool
 	unclean  bool // a sanitize operation has failed
 
+	sanitizing *Sanitize // nil: no sanitize operation goes on
+
+	loans       loans
 	descriptors atomic.Bool // sense data have the descriptor format
+	told        atomic.Pointer[Reservation]
 }
 
 const (
@@ -76,6 +89,10 @@ func New(c Config) (*Unit, error) {
 	for u.shift = 9; 1<<u.shift < c.BlockSize; u.shift++ {
 	}
 	u.blocks = uint64(c.Backend.Size()) >> u.shift
+	if _, lends := c.Backend.(Lender); lends {
+		u.loans.regions = make([]atomic.Int64, loanRegions)
+	}
+	u.announce()
 	return u, nil
 }
 
@@ -99,6 +116,10 @@ func (c *Config) fill() {
 		c.RotationRate = 1
 	}
 	c.PortGroup = max(c.PortGroup, 1)
+	c.Groups = slices.Clone(c.Groups)
+	if len(c.Groups) == 0 {
+		c.Groups = []PortGroup{{Tag: c.PortGroup}}
+	}
 }
 
 // check returns what is wrong with a filled Config.
@@ -124,6 +145,7 @@ func (c *Config) check() error {
 			wrong("%s %q: use at most %d printable ASCII characters", f.name, f.value, f.most)
 		}
 	}
+	errs = append(errs, c.checkGroups())
 	return errors.Join(errs...)
 }
 
@@ -163,7 +185,7 @@ func (u *Unit) Reset() {
 	u.descriptors.Store(false)
 	for _, n := range u.nexuses {
 		n.prevents = false
-		n.attend(DeviceReset)
+		n.attend(scsi.DeviceReset)
 	}
 	u.publish()
 }
@@ -172,17 +194,20 @@ func (u *Unit) Reset() {
 func (u *Unit) writeProtected() (Sense, bool) {
 	switch {
 	case u.conf.ReadOnly:
-		return Sense{Key: DataProtect, Code: WriteProtected}, true
+		return Sense{Key: DataProtect, Code: scsi.WriteProtected}, true
 	case u.swp:
-		return Sense{Key: DataProtect, Code: SoftwareWriteProtected}, true
+		return Sense{Key: DataProtect, Code: scsi.SoftwareWriteProtected}, true
 	}
 	return Sense{}, false
 }
 
 // notReady returns why the medium cannot be used, or no reason.
 func (u *Unit) notReady() Sense {
+	if u.sanitizing != nil {
+		return u.sanitizing.inProgress()
+	}
 	if u.ejected {
-		return Sense{Key: NotReady, Code: MediumNotPresent}
+		return Sense{Key: NotReady, Code: scsi.MediumNotPresent}
 	}
 	return Sense{}
 }

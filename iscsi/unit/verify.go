@@ -1,6 +1,10 @@
 package unit
 
-import "bytes"
+import (
+	"bytes"
+
+	"github.com/stag-rdma/stag/iscsi/scsi"
+)
 
 // Values of BYTCHK (SBC-3 §5.26).
 const (
@@ -97,7 +101,7 @@ func (u *Unit) compare(lba, n uint64, want []byte) Sense {
 
 // miscompare is the sense of a comparison whose octet number at differs.
 func miscompare(at int) Sense {
-	return Sense{Key: Miscompare, Code: MiscompareDuringVerify, Info: uint64(at), HasInfo: true}
+	return Sense{Key: Miscompare, Code: scsi.MiscompareDuringVerify, Info: uint64(at), HasInfo: true}
 }
 
 // differAt returns the index of the first octet of a that differs from b. b has at least

@@ -9,7 +9,7 @@ import (
 // Vital product data pages.
 var vpdPages = []struct {
 	code byte
-	fill func(*Unit) []byte // the page without its header
+	fill func(*Unit, *Nexus) []byte // the page without its header
 }{
 	{0x00, nil}, // supported pages
 	{0x80, (*Unit).serialPage},
@@ -21,14 +21,14 @@ var vpdPages = []struct {
 }
 
 // vpd returns a page of vital product data (SPC-4 §7.8).
-func (u *Unit) vpd(code byte) ([]byte, bool) {
+func (u *Unit) vpd(code byte, n *Nexus) ([]byte, bool) {
 	var body []byte
 	found := false
 	for _, p := range vpdPages {
 		if p.code == code {
 			found = true
 			if p.fill != nil {
-				body = p.fill(u)
+				body = p.fill(u, n)
 			}
 		}
 	}
@@ -60,7 +60,7 @@ func supportedPages() (codes []byte) {
 }
 
 // serialPage is page 80h (SPC-4 §7.8.13).
-func (u *Unit) serialPage() []byte { return []byte(u.conf.Serial) }
+func (u *Unit) serialPage(*Nexus) []byte { return []byte(u.conf.Serial) }
 
 // Code sets and types of designators (SPC-4 §7.8.5.1).
 const (
@@ -83,20 +83,20 @@ const (
 )
 
 // identificationPage is page 83h (SPC-4 §7.8.5).
-func (u *Unit) identificationPage() []byte {
+func (u *Unit) identificationPage(n *Nexus) []byte {
 	naa := u.identifier()
 	b := designator(nil, binarySet, ofUnit|typeNAA, naa[:])
 	t10 := make([]byte, 8, 8+maxSerial)
 	pad(t10, u.conf.Vendor)
 	b = designator(b, asciiSet, ofUnit|typeT10, append(t10, u.conf.Serial...))
-	group := binary.BigEndian.AppendUint32(nil, uint32(u.conf.PortGroup))
+	group := binary.BigEndian.AppendUint32(nil, uint32(n.port))
 	b = designator(b, binarySet, withProtocol|ofPort|typePort, group)
 	b = designator(b, binarySet, withProtocol|ofPort|typePortGroup, group)
 	if u.conf.Target == "" {
 		return b
 	}
 	var tag [4]byte
-	hex4(tag[:], u.conf.PortGroup)
+	hex4(tag[:], n.port)
 	b = designator(b, utf8Set, withProtocol|ofPort|typeName, name(u.conf.Target+",t,0x"+string(tag[:])))
 	return designator(b, utf8Set, withProtocol|ofTarget|typeName, name(u.conf.Target))
 }
@@ -139,7 +139,7 @@ func (u *Unit) identifier() (id [8]byte) {
 }
 
 // extendedPage is page 86h (SPC-4 §7.8.7).
-func (u *Unit) extendedPage() []byte {
+func (u *Unit) extendedPage(*Nexus) []byte {
 	b := make([]byte, 60)
 	b[1] = 0x07 // HEADSUP, ORDSUP, SIMPSUP
 	b[2] = 0x01 // V_SUP: a volatile cache
@@ -154,7 +154,7 @@ const (
 )
 
 // limitsPage is page B0h (SBC-3 §6.6.4).
-func (u *Unit) limitsPage() []byte {
+func (u *Unit) limitsPage(*Nexus) []byte {
 	b := make([]byte, 60)
 	b[1] = u.maxCompare()
 	most := uint32(u.conf.MaxTransfer >> u.shift)
@@ -197,7 +197,7 @@ func (u *Unit) thin() bool {
 }
 
 // characteristicsPage is page B1h (SBC-3 §6.6.2).
-func (u *Unit) characteristicsPage() []byte {
+func (u *Unit) characteristicsPage(*Nexus) []byte {
 	b := make([]byte, 60)
 	binary.BigEndian.PutUint16(b, u.conf.RotationRate)
 	b[3] = 0x40 // WABEREQ: reads succeed after a block erase
@@ -206,7 +206,7 @@ func (u *Unit) characteristicsPage() []byte {
 }
 
 // provisioningPage is page B2h (SBC-3 §6.6.5).
-func (u *Unit) provisioningPage() []byte {
+func (u *Unit) provisioningPage(*Nexus) []byte {
 	b := make([]byte, 4)
 	if u.thin() {
 		b[1] = 0xe4 // LBPU, LBPWS, LBPWS10; LBPRZ: unmapped blocks read as zero
