@@ -2,14 +2,18 @@ package iscsi_test
 
 import (
 	"fmt"
+	"net/netip"
 	"os/exec"
 	"regexp"
 	"strconv"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/stag-rdma/stag/iscsi"
 	"github.com/stag-rdma/stag/test/need"
 	"github.com/stag-rdma/stag/test/netns"
+	"github.com/stag-rdma/stag/test/rig"
 	"github.com/stag-rdma/stag/test/tgtd"
 )
 
@@ -30,14 +34,46 @@ func benchmark(b *testing.B, op iscsi.Op) {
 				d := s.dial("", iscsi.Config{})
 				q, err := d.Queue(l.depth)
 				s.Must(err)
-				run(b, s, q, op, l.size, l.depth)
+				run(b, s.Stage, q, op, l.size, l.depth)
 			})
 		}
 	}
 }
 
+// BenchmarkServed reads and writes a RAM disk of our own target, over TCP and over iSER.
+func BenchmarkServed(b *testing.B) {
+	for _, op := range []iscsi.Op{iscsi.Read, iscsi.Write} {
+		for _, carrier := range carriers {
+			for _, scheme := range []string{"iscsi", "iser"} {
+				for _, l := range loads {
+					name := fmt.Sprintf("%s/%s/%s/%dx%d", map[iscsi.Op]string{iscsi.Read: "read", iscsi.Write: "write"}[op], carrier, scheme, l.size, l.depth)
+					b.Run(name, func(b *testing.B) { served(b, op, carrier, scheme, l.size, l.depth) })
+				}
+			}
+		}
+	}
+}
+
+func served(b *testing.B, op iscsi.Op, carrier, scheme string, size, depth int) {
+	r := rig.On(b)
+	p, adapters := bothEnds(b, carrier)
+	address := netip.AddrPortFrom(p.Ends[theirs].V4.Addr(), 3260).String()
+	s := serveOn(b, ram(b, 1<<29), func(c *iscsi.ServerConfig) {
+		c.Adapter, c.Address = adapters[theirs], scheme+"://"+address
+		if scheme == "iscsi" {
+			c.Address = address
+		}
+	})
+	d, err := iscsi.Dial(r.Ctx(), scheme+"://"+s.Addr().String()+"/"+ownTarget+"/1", iscsi.Config{Adapter: adapters[ours]})
+	r.Must(err)
+	defer func() { r.Check(d.Close()) }()
+	q, err := d.Queue(depth)
+	r.Must(err)
+	run(b, r, q, op, size, depth)
+}
+
 // run keeps a queue full.
-func run(b *testing.B, s *stage, q *iscsi.Queue, op iscsi.Op, size, depth int) {
+func run(b *testing.B, s rig.Stage, q *iscsi.Queue, op iscsi.Op, size, depth int) {
 	mem := make([]byte, size*depth)
 	ios := make([]iscsi.IO, depth)
 	for i := range ios {
@@ -50,6 +86,7 @@ func run(b *testing.B, s *stage, q *iscsi.Queue, op iscsi.Op, size, depth int) {
 	b.SetBytes(int64(size))
 	b.ReportAllocs()
 	b.ResetTimer()
+	before := usage()
 	for done := 0; done < b.N; {
 		n, err := q.Post(free...)
 		s.Must(err)
@@ -60,17 +97,27 @@ func run(b *testing.B, s *stage, q *iscsi.Queue, op iscsi.Op, size, depth int) {
 		}
 		for _, c := range got[:k] {
 			s.Must(c.Err)
-			ios[c.ID].LBA = (ios[c.ID].LBA + 7919*8) % (1 << 20)
+			ios[c.ID].LBA = (ios[c.ID].LBA + 7919*8) % (1 << 19)
 			free = append(free, ios[c.ID])
 		}
 		done += k
 	}
 	b.StopTimer()
+	after := usage()
+	b.ReportMetric(float64(after.Utime.Nano()+after.Stime.Nano()-before.Utime.Nano()-before.Stime.Nano())/float64(b.N), "cpu-ns/op")
+	b.ReportMetric(float64(after.Nvcsw-before.Nvcsw)/float64(b.N), "sleeps/op")
 	for len(free) < depth {
 		for _, c := range got[:q.Poll(got)] {
 			free = append(free, ios[c.ID])
 		}
 	}
+}
+
+// usage returns the processor time and the sleeps of the process: of both ends, if both are
+// ours.
+func usage() (u unix.Rusage) {
+	unix.Getrusage(unix.RUSAGE_SELF, &u)
+	return u
 }
 
 var average = regexp.MustCompile(`iops average (\d+)`)

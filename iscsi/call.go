@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/stag-rdma/stag/iscsi/flow"
 	"github.com/stag-rdma/stag/iscsi/scsi"
@@ -15,6 +14,7 @@ import (
 // gives it to the goroutine that waits for it.
 type calls struct {
 	s    *Session
+	c    *sessionConn
 	q    *flow.Queue
 	room chan struct{} // has an element for each command in flight
 
@@ -23,6 +23,8 @@ type calls struct {
 
 	mu      sync.Mutex // held during Poll; guards the field below
 	waiting map[uint64]*call
+
+	naps nap // of those who wait
 }
 
 // call is a command in flight.
@@ -31,18 +33,19 @@ type call struct {
 	done chan flow.Completion // has room for the completion
 }
 
-// start makes a session's two groups of calls ready.
-func (c *calls) init(s *Session) {
-	s.calls.begin(s, s.flow.NewQueue(0, callSlots))
-	s.manage.begin(s, s.flow.NewControlQueue(callSlots, controlSlots))
+// init makes a connection's two groups of calls ready.
+func (c *sessionConn) init() {
+	c.calls.begin(c, c.flow.NewQueue(0, callSlots))
+	c.manage.begin(c, c.flow.NewControlQueue(callSlots, controlSlots))
 }
 
-func (c *calls) begin(s *Session, q *flow.Queue) {
+func (c *calls) begin(of *sessionConn, q *flow.Queue) {
 	n := q.Depth()
-	c.s, c.q = s, q
+	c.s, c.c, c.q = of.s, of, q
 	c.room = make(chan struct{}, n)
 	c.waiting = make(map[uint64]*call, n)
 	c.q.News().Fire = c.reap
+	c.naps.ready = func() bool { return len(c.naps.x.done) != 0 || c.naps.ctx.Err() != nil }
 	c.q.Arm()
 }
 
@@ -59,8 +62,12 @@ func (c *calls) reap() {
 			delete(c.waiting, got[i].ID)
 			x.done <- got[i]
 			<-c.room
+			c.naps.end(c.c)
 		}
 		if n != 0 {
+			if c.c.owing.Load() {
+				c.s.wakeWatcher()
+			}
 			continue
 		}
 		if c.q.Arm(); !c.q.Ready() {
@@ -102,34 +109,24 @@ func (c *calls) post(command flow.Command) (*call, error) {
 		}
 		return nil, err
 	}
-	c.s.conn.Load().Post(true)
+	c.c.link().Post(true)
 	return x, nil
-}
-
-// inlineSpin is how long a goroutine looks for a completion before it sleeps, if the
-// program's goroutines run the connections and the adapter's Config has no Spin.
-const inlineSpin = 20 * time.Microsecond
-
-// spin returns how long a goroutine looks for a completion before it sleeps.
-func (s *Session) spin() time.Duration {
-	if spin := s.device.Config().Spin; spin != 0 {
-		return spin
-	}
-	return inlineSpin
 }
 
 // wait returns the answer to a command. If ctx ends before, wait cancels the command: the
 // buffers are free when wait returns.
 func (c *calls) wait(ctx context.Context, x *call) (flow.Completion, error) {
-	if r := c.s.conn.Load().Runner(); r != nil {
-		for end := clock.Now().Add(c.s.spin()); len(x.done) == 0 && !r.Awake(); {
+	if r := c.c.link().Runner(); r != nil {
+		for end := clock.Now().Add(c.s.spin(r)); len(x.done) == 0 && !r.Awake(); {
 			now := clock.Now()
 			if now >= end {
 				break
 			}
 			r.Visit(now)
 		}
-		r.Watch()
+		if !x.nap(ctx, c) {
+			r.Watch()
+		}
 	}
 	var got flow.Completion
 	select {
@@ -181,8 +178,12 @@ type Result struct {
 // the Result is valid. If ctx ends first, Do cancels the command: the octets of In and Out
 // are the caller's when Do returns, though the target may still execute the command. Errors
 // also: ErrSessionLost, ErrUncertain.
+//
+// A session that logs in again makes sure that the units of its Disks are the same. It
+// knows nothing of the unit of another LUN. A command that had been sent to such a unit and
+// reads or writes its blocks completes with ErrUncertain, and is not repeated.
 func (s *Session) Do(ctx context.Context, c Command) (Result, error) {
-	return s.calls.execute(ctx, c.LUN, c.CDB, list(c.In), list(c.Out))
+	return s.calling().execute(ctx, c.LUN, c.CDB, list(c.In), list(c.Out))
 }
 
 // list returns a list of one buffer, or of none.
@@ -213,11 +214,16 @@ func result(cdb []byte, got *flow.Completion) (Result, error) {
 	return r, nil
 }
 
-// statusError returns the error of a status.
+// statusError returns the error of a status. It names the command, unless cdb is nil: a
+// completion of a queue does not have the CDB.
 func statusError(cdb []byte, r Result) error {
-	var c scsi.CDB
-	copy(c[:], cdb)
-	text := fmt.Sprintf("iscsi: %v: %v", &c, scsi.Status(r.Status))
+	text := "iscsi: "
+	if cdb != nil {
+		var c scsi.CDB
+		copy(c[:], cdb)
+		text += c.String() + ": "
+	}
+	text += scsi.Status(r.Status).String()
 	if sense, err := scsi.ParseSense(r.Sense); err == nil {
 		text += ": " + sense.String()
 	}

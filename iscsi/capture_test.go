@@ -11,7 +11,7 @@ import (
 )
 
 // TestCapture: a capture says that the flow of a session is one of iSCSI, so that stag
-// dump names its PDUs. The packets of the take-over itself may come before that.
+// dump names its PDUs.
 func TestCapture(t *testing.T) {
 	s := newStage(t, "AF_XDP", tgtd.Config{})
 	ctx, stop := context.WithCancel(s.Ctx())

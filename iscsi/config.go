@@ -15,18 +15,27 @@ import (
 // Config is the configuration of a session. The zero Config works.
 type Config struct {
 	// Adapter is the adapter whose ports or kernel port the connection uses. nil: Dial
-	// opens an adapter over the kernel's TCP, and Close closes it.
+	// opens an adapter over the kernel's TCP, and Close closes it. That adapter has no control
+	// socket, so `stag show` does not see it.
 	Adapter *rdma.Adapter
 
 	// InitiatorName is the iSCSI name of this end. "" means a name from the host's name.
 	InitiatorName string
 
-	// HeaderDigest and DataDigest ask for digests. What the URL says comes before.
+	// HeaderDigest and DataDigest ask for digests. What the URL says comes before. A
+	// connection of iSER has none: the CRC of MPA protects every octet.
 	HeaderDigest, DataDigest bool
 
 	// Depth is how many commands all Queues of the session can have in flight together, 1
 	// to 4096. 0 means 128.
 	Depth int
+
+	// Connections is how many connections the session has (MC/S), 1 to 16, if the target
+	// permits as many. 0 means 1. What the URL says comes before. Commands take the connection
+	// with the fewest, so they reach the unit in any order: wait for a command on whose effect
+	// the next depends. If one connection ends, the session logs in again with all of them. A
+	// session of iSER, or of error recovery level 1, has one connection.
+	Connections int
 
 	// The next fields are lengths that this end offers in the login, in octets. 0 means the
 	// default in parentheses.
@@ -37,6 +46,13 @@ type Config struct {
 	RequireR2T               bool   // InitialR2T=Yes: no unsolicited Data-Out
 	NoImmediateData          bool   // ImmediateData=No
 
+	// ErrorRecoveryLevel is what this end offers, 0 or 1. At level 1 data that arrives damaged
+	// is sent again, and the command goes on; at level 0 the command fails, or the session
+	// logs in again (RFC 7143 §7.1.4). It needs digests, and a target that has it. LIO of
+	// Linux 6.1 has it for the data of reads. If the data of a write reaches it damaged, LIO
+	// frees the command twice.
+	ErrorRecoveryLevel int
+
 	// Ping is how long the target may be silent before this end asks whether it is there,
 	// and how long it may take to answer. 0 means 5 s.
 	Ping time.Duration
@@ -44,6 +60,11 @@ type Config struct {
 	// RecoveryTimeout is how long a session that has lost its connection tries to log in
 	// again. 0 means 120 s. Less than 0 means that the session ends with its connection.
 	RecoveryTimeout time.Duration
+
+	// Policy says which path of DialMultipath a command takes. PathCheck is how often each
+	// path is asked for its access state; 0 means 5 s.
+	Policy    Policy
+	PathCheck time.Duration
 
 	// Events, if set, is called for what happens to the session. It runs on goroutines of
 	// the session, one call at a time. It must not block, and must not call the session.
@@ -68,8 +89,17 @@ func (c Config) fill() (Config, error) {
 	if c.Depth < 1 || c.Depth > maxDepth {
 		errs = append(errs, fmt.Errorf("a Depth of %d: choose 1 to %d", c.Depth, maxDepth))
 	}
+	if c.Connections == 0 {
+		c.Connections = 1
+	}
+	if err := c.checkConnections(); err != nil {
+		errs = append(errs, err)
+	}
 	if c.MaxOutstandingR2T > 8 {
 		errs = append(errs, fmt.Errorf("a MaxOutstandingR2T of %d: choose 1 to 8", c.MaxOutstandingR2T))
+	}
+	if c.ErrorRecoveryLevel < 0 || c.ErrorRecoveryLevel > 1 {
+		errs = append(errs, fmt.Errorf("an ErrorRecoveryLevel of %d: choose 0 or 1", c.ErrorRecoveryLevel))
 	}
 	if c.MaxBurstLength == 0 {
 		c.MaxBurstLength = defaultBurst
@@ -79,6 +109,15 @@ func (c Config) fill() (Config, error) {
 	}
 	if c.Ping < 0 {
 		errs = append(errs, fmt.Errorf("a Ping of %v: choose more than 0", c.Ping))
+	}
+	if c.PathCheck == 0 {
+		c.PathCheck = defaultPathCheck
+	}
+	if c.PathCheck < 0 {
+		errs = append(errs, fmt.Errorf("a PathCheck of %v: choose more than 0", c.PathCheck))
+	}
+	if int(c.Policy) >= len(policies) {
+		errs = append(errs, fmt.Errorf("there is no Policy %d", c.Policy))
 	}
 	if c.InitiatorName == "" {
 		c.InitiatorName = ownName()
@@ -105,7 +144,7 @@ func ownName() string {
 
 // Causes of errors, for errors.Is.
 var (
-	// ErrClosed: the program has closed the session or its adapter.
+	// ErrClosed: the program has closed the session, its adapter, or the queue.
 	ErrClosed = errors.New("closed")
 	// ErrSessionLost: the session has ended. The commands that had not completed may have
 	// been executed or not.
@@ -113,7 +152,7 @@ var (
 	// ErrUncertain: the connection was lost before the answer. The target may have executed
 	// the command or not. The session goes on, but the command must not be repeated blindly:
 	// COMPARE AND WRITE, RESERVE, PERSISTENT RESERVE OUT and commands that this package does
-	// not know.
+	// not know. Also commands for the medium of a unit of which the session has no Disk.
 	ErrUncertain error = flow.Uncertain
 	// ErrAlignment: an offset or a length is no multiple of the block size.
 	ErrAlignment = errors.New("not a multiple of the block size")

@@ -9,18 +9,24 @@ import (
 	"net"
 	"time"
 
-	"github.com/stag-rdma/stag/bpf"
-	"github.com/stag-rdma/stag/iscsi/flow"
 	"github.com/stag-rdma/stag/iscsi/login"
 	"github.com/stag-rdma/stag/iscsi/pdu"
 	"github.com/stag-rdma/stag/offload/adapter"
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// Dial logs in to the target of a URL, and returns its logical unit. The caller must close
-// the Disk, which ends the session.
+// Dial logs in to the target of a URL, and returns its logical unit. If the URL has further
+// paths, Dial does what DialMultipath does. The caller must close the Disk, which ends the
+// session.
 func Dial(ctx context.Context, url string, c Config) (*Disk, error) {
-	s, err := DialSession(ctx, url, c)
+	u, err := parseUnitURL(url)
+	if err != nil {
+		return nil, err
+	}
+	if len(u.Paths) != 0 {
+		return dialMultipath(ctx, u.spread(), c)
+	}
+	s, err := dialTarget(ctx, u, c)
 	if err != nil {
 		return nil, err
 	}
@@ -31,16 +37,22 @@ func Dial(ctx context.Context, url string, c Config) (*Disk, error) {
 	return d, nil
 }
 
+var errNoTarget = errors.New("iscsi URL: it names no target: add /iqn…/lun, or ask the portal with Discover")
+
 // DialSession logs in to the target of a URL, and opens no logical unit. It is for programs
 // that execute commands of their own by Session.Do. The caller must close the Session.
 func DialSession(ctx context.Context, url string, c Config) (*Session, error) {
-	u, err := ParseURL(url)
+	u, err := parseUnitURL(url)
 	if err != nil {
 		return nil, err
 	}
-	if u.Target == "" {
-		return nil, errors.New("iscsi URL: it names no target: add /iqn…/lun, or ask the portal with Discover")
+	if len(u.Paths) != 0 {
+		return nil, errors.New("iscsi URL: a session has one path: leave out path=, or open the disk with Dial")
 	}
+	return dialTarget(ctx, u, c)
+}
+
+func dialTarget(ctx context.Context, u URL, c Config) (*Session, error) {
 	s, err := dialSession(ctx, u, c)
 	if err != nil {
 		return nil, fmt.Errorf("iscsi: dial %s, %s: %w", u.Portal, u.Target, err)
@@ -66,13 +78,13 @@ func Discover(ctx context.Context, url string, c Config) (targets []Target, err 
 		return nil, err
 	}
 	defer s.letGo()
-	sock, err := s.connect(ctx)
+	sock, err := s.connect(ctx, connPlace{}, s.url.Portal)
 	if err != nil {
 		return nil, fmt.Errorf("iscsi: discover targets of %s: %w", u.Portal, err)
 	}
 	defer sock.Close()
 	asked := login.NewDiscovery(sock.params, 1)
-	if err := converse(ctx, sock, sock.params.Digests, sock.params.MaxRecvLength, asked); err != nil {
+	if err := sock.converse(ctx, sock.params.Digests, sock.params.MaxRecvLength, asked); err != nil {
 		return nil, fmt.Errorf("iscsi: discover targets of %s: %w", u.Portal, err)
 	}
 	for _, r := range asked.Records() {
@@ -87,18 +99,25 @@ func Discover(ctx context.Context, url string, c Config) (targets []Target, err 
 
 // prepare makes a session without a connection. The caller must let it go.
 func prepare(u URL, c Config) (*Session, error) {
+	if u.connections != 0 {
+		c.Connections = u.connections
+	}
+	if u.ISER && c.Connections > 1 {
+		return nil, errISERConnections
+	}
 	c, err := c.fill()
 	if err != nil {
 		return nil, fmt.Errorf("iscsi: %w", err)
 	}
 	s := &Session{url: u, cfg: c, portal: u.Portal, done: make(chan struct{}), news: make(chan struct{}, 1), asked: make(chan question)}
 	if c.Adapter == nil {
-		if s.own, err = rdma.Open(rdma.Config{KernelPort: true, NoControl: true, RegionHeap: 1 << 20, MaxRegions: c.Depth + callSlots + 16}); err != nil {
+		if s.own, err = rdma.Open(ownAdapter(u, c.Connections*(c.Depth+callSlots+controlSlots))); err != nil {
 			return nil, err
 		}
 		c.Adapter = s.own
 	}
-	s.device = c.Adapter.Device().(*adapter.Adapter)
+	s.adapter = c.Adapter
+	s.device = s.adapter.Device().(*adapter.Adapter)
 	if _, err := rand.Read(s.isid[1:4]); err != nil {
 		return nil, errors.Join(err, s.letGo())
 	}
@@ -108,18 +127,26 @@ func prepare(u URL, c Config) (*Session, error) {
 
 func dialSession(ctx context.Context, u URL, c Config) (*Session, error) {
 	s, err := prepare(u, c)
+	if err == nil {
+		err = s.start(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}
-	sock, err := s.connect(ctx)
+	return s, nil
+}
+
+// start makes the first connection. After an error nothing is left of the session.
+func (s *Session) start(ctx context.Context) error {
+	socks, err := s.connectAll(ctx, s.cfg.Connections)
 	if err == nil {
-		err = s.begin(ctx, sock)
+		err = s.begin(ctx, socks)
 	}
 	if err != nil {
-		return nil, errors.Join(err, s.letGo())
+		return errors.Join(err, s.letGo())
 	}
 	s.watch()
-	return s, nil
+	return nil
 }
 
 // mostMoves is how often a session follows a target that has moved.
@@ -127,23 +154,21 @@ const mostMoves = 4
 
 // socket is a connection that has logged in.
 type socket struct {
-	*adapter.Socket
+	wire
 	params login.Params
 	portal string
 }
 
-// connect connects to the portal of the URL and logs in. It follows a target that has
-// moved.
-func (s *Session) connect(ctx context.Context) (*socket, error) {
+// connect connects to a portal and logs in. It follows a target that has moved.
+func (s *Session) connect(ctx context.Context, p connPlace, at string) (*socket, error) {
 	ctx, cancel := s.device.While(ctx)
 	defer cancel()
-	at := s.url.Portal
 	for moves := 0; ; moves++ {
-		sock, err := s.device.Dial(ctx, at, adapter.DialOptions{})
+		sock, err := s.reach(ctx, at)
 		if err != nil {
 			return nil, err
 		}
-		params, err := s.login(ctx, sock)
+		params, err := s.login(ctx, sock, p)
 		if err == nil {
 			return &socket{sock, params, at}, nil
 		}
@@ -163,7 +188,7 @@ func (s *Session) connect(ctx context.Context) (*socket, error) {
 }
 
 // login logs in over a socket.
-func (s *Session) login(ctx context.Context, sock *adapter.Socket) (p login.Params, err error) {
+func (s *Session) login(ctx context.Context, sock wire, at connPlace) (p login.Params, err error) {
 	chap := s.url.chap
 	if chap != nil && chap.PeerSecret != nil {
 		mine := *chap
@@ -173,12 +198,13 @@ func (s *Session) login(ctx context.Context, sock *adapter.Socket) (p login.Para
 		chap = &mine
 	}
 	m, err := login.NewInitiator(login.InitiatorConfig{
-		Name: s.cfg.InitiatorName, Target: s.url.Target, ISID: s.isid, Tag: 1, CmdSN: 1, Wishes: s.wishes(), CHAP: chap,
+		Name: s.cfg.InitiatorName, Target: s.url.Target, ISID: s.isid, TSIH: at.tsih, CID: at.cid,
+		Tag: 1, CmdSN: 1, Wishes: s.wishes(), CHAP: chap,
 	})
 	if err != nil {
 		return p, err
 	}
-	if err := converse(ctx, sock, pdu.Digests{}, 0, m); err != nil {
+	if err := sock.converse(ctx, pdu.Digests{}, 0, m); err != nil {
 		return p, hint(err, chap)
 	}
 	return m.Params(), nil
@@ -200,7 +226,16 @@ func (s *Session) wishes() login.Wishes {
 	w := login.Wishes{
 		MaxRecvDataSegmentLength: c.MaxRecvDataSegmentLength, MaxBurstLength: c.MaxBurstLength, FirstBurstLength: c.FirstBurstLength,
 		MaxOutstandingR2T: c.MaxOutstandingR2T, RequireR2T: c.RequireR2T, NoImmediateData: c.NoImmediateData,
-		HeaderDigest: s.url.headerDigest, DataDigest: s.url.dataDigest,
+		HeaderDigest: s.url.headerDigest, DataDigest: s.url.dataDigest, ErrorRecoveryLevel: uint32(c.ErrorRecoveryLevel),
+		MaxConnections: uint32(c.Connections),
+	}
+	if s.url.Target == "" {
+		w.MaxConnections = 1
+	}
+	if s.url.ISER { // no digests, and no unsolicited Data-Out (RFC 7145 §6.1, §7.3.1)
+		w.RDMA, w.RequireR2T, w.ErrorRecoveryLevel = true, true, 0
+		w.InitiatorRecvLength, w.TargetRecvLength = answerLength, immediateLength
+		return w
 	}
 	if w.HeaderDigest == nil && c.HeaderDigest {
 		w.HeaderDigest = []login.Digest{login.CRC32C}
@@ -272,39 +307,57 @@ func instead(ctx context.Context, err error) error {
 	return err
 }
 
-// begin makes the machine of the session, and gives it its first connection.
-func (s *Session) begin(ctx context.Context, sock *socket) error {
+// begin makes the machine of the session, and gives it its first connections.
+func (s *Session) begin(ctx context.Context, socks []*socket) error {
 	done, err := s.device.Use()
 	if err != nil {
-		sock.Close()
+		closeAll(socks)
 		return err
 	}
 	defer done()
-	if err := s.reserve(); err != nil {
-		sock.Close()
+	if err := s.reserve(len(socks)); err != nil {
+		closeAll(socks)
 		return err
 	}
-	s.flow = flow.NewInitiator(flow.Config{Params: sock.params, Tags: s.tags, Board: s.device.Board(), Keep: true})
-	s.flow.News.Fire = s.wakeWatcher
-	s.calls.init(s)
-	if err := s.takeOver(ctx, sock); err != nil {
-		s.freeEntries()
-		return err
+	s.equip(socks)
+	for i, c := range s.conns {
+		if err := c.takeOver(ctx, socks[i]); err != nil {
+			closeAll(socks[i+1:])
+			s.giveBack(i)
+			return err
+		}
 	}
-	s.recovery.init(s, sock.params)
+	s.recovery.init(s, socks[0].params)
 	return nil
 }
 
+// giveBack ends a session of which only the first n connections were taken over.
+func (s *Session) giveBack(n int) {
+	all := s.conns
+	s.conns = all[:n]
+	s.hangUp()
+	s.conns = all
+	for _, c := range all {
+		c.seen.remove()
+	}
+	s.freeEntries()
+}
+
 // takeOver makes the Initiator the owner of a connection that has logged in.
-func (s *Session) takeOver(ctx context.Context, sock *socket) error {
-	c, err := sock.TakeOver(ctx, s.flow, adapter.TakeOver{Kind: bpf.KindISCSI})
+func (c *sessionConn) takeOver(ctx context.Context, sock *socket) error {
+	s := c.s
+	c.seen.connecting(sock.Ends())
+	l, path, err := sock.takeOver(ctx, c)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
-	s.params, s.portal = sock.params, sock.portal
+	if c.params = sock.params; c.cid == 0 {
+		s.params, s.portal = sock.params, sock.portal
+	}
 	s.mu.Unlock()
-	s.conn.Store(c)
-	s.cfg.Log.Info("iscsi session", "target", s.url.Target, "portal", sock.portal, "path", sock.Path(), "header_digest", sock.params.Digests.Header, "data_digest", sock.params.Digests.Data)
+	again := c.conn.Swap(&l) != nil
+	c.seen.linked(l, again)
+	s.cfg.Log.Info("iscsi session", "target", s.url.Target, "portal", sock.portal, "cid", c.cid, "path", path, "header_digest", sock.params.Digests.Header, "data_digest", sock.params.Digests.Data)
 	return nil
 }

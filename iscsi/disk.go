@@ -9,16 +9,19 @@ import (
 	"github.com/stag-rdma/stag/iscsi/scsi"
 )
 
-// Disk is a logical unit of a session. It is safe for concurrent use.
+// Disk is a logical unit of a session, or one that several sessions reach (DialMultipath).
+// It is safe for concurrent use.
 type Disk struct {
-	s        *Session
+	s        *Session   // nil: there are several
+	paths    *multipath // nil: there is one session
 	lun      uint16
 	capacity scsi.Capacity
 	limits   scsi.Limits
 	most     int // octets of one READ or WRITE
 	identity Identity
 	names    []scsi.Designator // of the unit, by page 83h
-	by       *calls            // nil: those of the session
+	tpgs     uint8             // TPGS of the standard INQUIRY data
+	by       *calls            // nil: those of the session, or of all paths
 }
 
 // Identity says which unit a Disk is.
@@ -30,7 +33,8 @@ type Identity struct {
 // largestTransfer limits one READ or WRITE of ReadAt and WriteAt, in octets.
 const largestTransfer = 1 << 20
 
-// Session returns the session of the disk.
+// Session returns the session of the disk. It is nil for a disk of DialMultipath, which has
+// a session for each of its Paths.
 func (d *Disk) Session() *Session { return d.s }
 
 // LUN returns the logical unit number.
@@ -46,27 +50,62 @@ func (d *Disk) BlockSize() int { return int(d.capacity.BlockSize) }
 // Identity returns what the unit says of itself.
 func (d *Disk) Identity() Identity { return d.identity }
 
-// Close ends the session of the disk.
-func (d *Disk) Close() error { return d.s.Close() }
+// Close ends the sessions of the disk.
+func (d *Disk) Close() error {
+	if d.paths != nil {
+		return d.paths.close()
+	}
+	return d.s.Close()
+}
+
+// Err returns why no more commands can be executed, or nil.
+func (d *Disk) Err() error {
+	select {
+	case <-d.Done():
+		return d.lost()
+	default:
+		return nil
+	}
+}
+
+// Done is closed when no more commands can be executed, and all have completed.
+func (d *Disk) Done() <-chan struct{} {
+	if d.paths != nil {
+		return d.paths.gone
+	}
+	return d.s.Done()
+}
+
+func (d *Disk) lost() error {
+	if d.paths != nil {
+		return d.paths.lost()
+	}
+	return d.s.lost()
+}
+
+// Do executes any SCSI command for the disk's unit, as Session.Do does.
+func (d *Disk) Do(ctx context.Context, c Command) (Result, error) {
+	return d.execute(ctx, c.CDB, list(c.In), list(c.Out))
+}
+
+func (d *Disk) execute(ctx context.Context, cdb []byte, in, out [][]byte) (Result, error) {
+	switch {
+	case d.by != nil:
+		return d.by.execute(ctx, d.lun, cdb, in, out)
+	case d.paths != nil:
+		return d.paths.calls.execute(ctx, d.lun, cdb, in, out)
+	}
+	return d.s.calling().execute(ctx, d.lun, cdb, in, out)
+}
 
 // open asks a logical unit what it is.
 func (s *Session) open(ctx context.Context, lun uint16) (*Disk, error) {
 	d := &Disk{s: s, lun: lun}
 	buf := make([]byte, 1024)
-	cdb := scsi.StandardInquiry(255)
-	r, err := d.command(ctx, cdb[:6], buf[:255], nil)
-	if err != nil {
+	if err := d.inquire(ctx, buf); err != nil {
 		return nil, err
 	}
-	q, err := scsi.ParseInquiry(buf[:r.Length])
-	if err != nil {
-		return nil, err
-	}
-	if q.Qualifier != 0 || q.Type != 0 {
-		return nil, fmt.Errorf("there is no disk: the unit is a %v: choose another LUN", q.Type)
-	}
-	d.identity = Identity{Vendor: q.Vendor, Product: q.Product, Revision: q.Revision}
-	cdb = scsi.TestUnitReady()
+	cdb := scsi.TestUnitReady()
 	if _, err := d.command(ctx, cdb[:6], nil, nil); err != nil {
 		return nil, err
 	}
@@ -80,6 +119,25 @@ func (s *Session) open(ctx context.Context, lun uint16) (*Disk, error) {
 	s.disks = append(s.disks, d)
 	s.mu.Unlock()
 	return d, nil
+}
+
+// inquire reads the standard INQUIRY data.
+func (d *Disk) inquire(ctx context.Context, buf []byte) error {
+	cdb := scsi.StandardInquiry(255)
+	r, err := d.command(ctx, cdb[:6], buf[:255], nil)
+	if err != nil {
+		return err
+	}
+	q, err := scsi.ParseInquiry(buf[:r.Length])
+	if err != nil {
+		return err
+	}
+	if q.Qualifier != 0 || q.Type != 0 {
+		return fmt.Errorf("there is no disk: the unit is a %v: choose another LUN", q.Type)
+	}
+	d.identity = Identity{Vendor: q.Vendor, Product: q.Product, Revision: q.Revision}
+	d.tpgs = q.TPGS
+	return nil
 }
 
 // measure reads the capacity.
@@ -104,7 +162,10 @@ func (d *Disk) measure(ctx context.Context, buf []byte) error {
 
 // inspect reads the vital product data that the unit has.
 func (d *Disk) inspect(ctx context.Context, buf []byte) error {
-	d.most = largestTransfer
+	var err error
+	if d.most, err = longest(d.capacity.BlockSize, 0); err != nil {
+		return err
+	}
 	pages, err := d.page(ctx, 0x00, buf)
 	if err != nil || pages == nil {
 		return err
@@ -135,11 +196,21 @@ func (d *Disk) inspect(ctx context.Context, buf []byte) error {
 			}
 		}
 	}
-	if n := uint64(d.limits.MaxTransfer) * uint64(d.capacity.BlockSize); n != 0 {
-		d.most = int(min(uint64(d.most), n))
+	d.most, err = longest(d.capacity.BlockSize, d.limits.MaxTransfer)
+	return err
+}
+
+// longest returns how many octets one READ or WRITE has at most, in whole blocks. limit is
+// what the unit takes, in blocks; 0: it does not tell.
+func longest(block, limit uint32) (int, error) {
+	if block > largestTransfer {
+		return 0, fmt.Errorf("the unit has blocks of %d octets: blocks of more than %d octets are not supported", block, largestTransfer)
 	}
-	d.most -= d.most % d.BlockSize()
-	return nil
+	n := uint64(largestTransfer)
+	if limit != 0 {
+		n = min(n, uint64(limit)*uint64(block))
+	}
+	return int(n - n%uint64(block)), nil
 }
 
 // page reads a page of vital product data. It returns nil if the unit has no such page.
@@ -162,12 +233,8 @@ const (
 // command executes a command of the disk's unit. It repeats the command after a unit
 // attention, and while the unit is busy.
 func (d *Disk) command(ctx context.Context, cdb []byte, in, out []byte) (r Result, err error) {
-	by := d.by
-	if by == nil {
-		by = &d.s.calls
-	}
 	for range mostRetries {
-		r, err = by.execute(ctx, d.lun, cdb, list(in), list(out))
+		r, err = d.execute(ctx, cdb, list(in), list(out))
 		var status *StatusError
 		if !errors.As(err, &status) {
 			return r, err

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"sync"
+	"sync/atomic"
 
 	"github.com/stag-rdma/stag/iscsi/scsi"
 )
@@ -17,7 +19,8 @@ func (d *Disk) check(what string, n int64, off int64) error {
 }
 
 // ReadAt implements io.ReaderAt. len(p) and off must be multiples of the block size. It
-// returns io.EOF if the disk ends before.
+// returns io.EOF if the disk ends before. A long p takes several commands, of which up to 8
+// are in flight.
 func (d *Disk) ReadAt(p []byte, off int64) (n int, err error) {
 	if err := d.check("read", int64(len(p)), off); err != nil {
 		return 0, err
@@ -33,7 +36,9 @@ func (d *Disk) ReadAt(p []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-// WriteAt implements io.WriterAt. len(p) and off must be multiples of the block size.
+// WriteAt implements io.WriterAt. len(p) and off must be multiples of the block size. A long
+// p takes several commands, of which up to 8 are in flight. If one fails, n is the number of
+// octets in front of it, and any octets behind may have been written too.
 func (d *Disk) WriteAt(p []byte, off int64) (n int, err error) {
 	if err := d.check("write", int64(len(p)), off); err != nil {
 		return 0, err
@@ -44,29 +49,69 @@ func (d *Disk) WriteAt(p []byte, off int64) (n int, err error) {
 	return d.transfer(p, off, true)
 }
 
-// transfer reads or writes p, in commands that the unit takes.
+// atOnce is how many commands of one ReadAt or WriteAt are in flight.
+const atOnce = 8
+
+// transfer reads or writes p, in commands that the unit takes. n is the number of octets in
+// front of the first command that has failed.
 func (d *Disk) transfer(p []byte, off int64, write bool) (n int, err error) {
-	size := d.BlockSize()
-	for n < len(p) {
-		part := p[n:min(len(p), n+d.most)]
-		lba, blocks := uint64(off)/uint64(size), uint32(len(part)/size)
-		var r Result
-		if write {
-			cdb := scsi.Write(lba, blocks, 0)
-			r, err = d.command(context.Background(), length(&cdb), nil, part)
-		} else {
-			cdb := scsi.Read(lba, blocks, 0)
-			r, err = d.command(context.Background(), length(&cdb), part, nil)
+	if len(p) <= d.most {
+		return d.part(p, off, write)
+	}
+	done := make([]struct {
+		n   int
+		err error
+	}, (len(p)+d.most-1)/d.most)
+	var next atomic.Int64
+	var failed atomic.Bool
+	work := func() {
+		for !failed.Load() {
+			k := int(next.Add(1)) - 1
+			if k >= len(done) {
+				return
+			}
+			at := k * d.most
+			x := &done[k]
+			if x.n, x.err = d.part(p[at:min(len(p), at+d.most)], off+int64(at), write); x.err != nil {
+				failed.Store(true)
+			}
 		}
-		if err != nil {
-			return n, err
+	}
+	var all sync.WaitGroup
+	for range min(atOnce, len(done)) {
+		all.Go(work)
+	}
+	all.Wait()
+	for _, x := range done {
+		if n += x.n; x.err != nil {
+			return n, x.err
 		}
-		if n += r.Length; r.Length != len(part) {
-			return n, fmt.Errorf("iscsi: the target transferred %d of %d octets at %d", r.Length, len(part), off)
-		}
-		off += int64(len(part))
 	}
 	return n, nil
+}
+
+// part reads or writes p in one command.
+func (d *Disk) part(p []byte, off int64, write bool) (n int, err error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	size := d.BlockSize()
+	lba, blocks := uint64(off)/uint64(size), uint32(len(p)/size)
+	var r Result
+	if write {
+		cdb := scsi.Write(lba, blocks, 0)
+		r, err = d.command(context.Background(), length(&cdb), nil, p)
+	} else {
+		cdb := scsi.Read(lba, blocks, 0)
+		r, err = d.command(context.Background(), length(&cdb), p, nil)
+	}
+	switch {
+	case err != nil:
+		return 0, err
+	case r.Length != len(p):
+		return r.Length, fmt.Errorf("iscsi: the target transferred %d of %d octets at %d", r.Length, len(p), off)
+	}
+	return r.Length, nil
 }
 
 // length returns the octets of a CDB that its operation code has (SPC-4 §4.2.5.1).

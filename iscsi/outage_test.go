@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/iscsi"
+	"github.com/stag-rdma/stag/iscsi/unit"
 	"github.com/stag-rdma/stag/test/rig"
 )
 
@@ -21,6 +22,8 @@ type relay struct {
 	l  net.Listener
 	to atomic.Pointer[string]
 
+	carried atomic.Int64 // octets of initiators
+
 	mu    sync.Mutex
 	links []*link
 }
@@ -29,6 +32,7 @@ type relay struct {
 type link struct {
 	near, far net.Conn
 	mute      atomic.Bool // nothing of the target arrives
+	stranded  atomic.Bool // the target does not learn that the initiator is gone
 }
 
 func newRelay(t *testing.T, to string) *relay {
@@ -67,8 +71,10 @@ func (r *relay) carry(near net.Conn) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		io.Copy(far, near)
-		far.Close()
+		io.Copy(far, io.TeeReader(near, counter{&r.carried}))
+		if !x.stranded.Load() {
+			far.Close()
+		}
 	}()
 	b := make([]byte, 64<<10)
 	for n, err := far.Read(b); err == nil; n, err = far.Read(b) {
@@ -80,12 +86,30 @@ func (r *relay) carry(near net.Conn) {
 	<-done
 }
 
+// counter counts octets.
+type counter struct{ n *atomic.Int64 }
+
+func (c counter) Write(b []byte) (int, error) {
+	c.n.Add(int64(len(b)))
+	return len(b), nil
+}
+
 // mute keeps what the target sends over the present connections from arriving.
 func (r *relay) mute() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, x := range r.links {
 		x.mute.Store(true)
+	}
+}
+
+// strand ends the present connections for the initiators. The target does not learn it.
+func (r *relay) strand() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, x := range r.links {
+		x.stranded.Store(true)
+		x.near.Close()
 	}
 }
 
@@ -165,6 +189,74 @@ func TestSilentTarget(t *testing.T) {
 			t.Errorf("no event %v", k)
 		}
 	}
+}
+
+// picky is a medium on which the reads of one block wait for the test.
+type picky struct {
+	unit.Backend
+	asked, gate chan struct{}
+}
+
+// pickyBlock is the octet of that block.
+const pickyBlock = 64 << 10
+
+func (p picky) ReadAt(b []byte, off int64) (int, error) {
+	if off == pickyBlock {
+		close(p.asked)
+		<-p.gate
+	}
+	return p.Backend.ReadAt(b, off)
+}
+
+// TestReplaySparesOthers: a session repeats a write to a target that ends old sessions by
+// itself, and a command of another initiator to the same unit lives on.
+func TestReplaySparesOthers(t *testing.T) {
+	medium := picky{ram(t, 1<<20), make(chan struct{}), make(chan struct{})}
+	s := serveOn(t, medium, nil)
+	o := &outage{relay: newRelay(t, s.Addr().String())}
+	d, err := iscsi.Dial(context.Background(), "iscsi://"+o.l.Addr().String()+"/"+ownTarget+"/1", iscsi.Config{Ping: 200 * time.Millisecond})
+	rig.Must(t, err)
+	defer func() { rig.Check(t, d.Close()) }()
+	other, err := iscsi.Dial(context.Background(), url(s, "", ""), iscsi.Config{})
+	rig.Must(t, err)
+	defer func() { rig.Check(t, other.Close()) }()
+	read := make(chan error)
+	go func() {
+		_, err := other.Session().Do(context.Background(), iscsi.Command{LUN: 1, CDB: []byte{0x28, 0, 0, 0, 0, pickyBlock / 512, 0, 0, 1, 0}, In: make([]byte, 512)})
+		read <- err
+	}()
+	rig.Wait(t, medium.asked, "the other read reaches the medium")
+	o.mute()
+	_, err = d.WriteAt(random(512, 1), 4096)
+	rig.Check(t, err)
+	close(medium.gate)
+	rig.Check(t, rig.Wait(t, read, "the other read"))
+}
+
+// TestUnknownUnit: nobody checks the unit of a session without a disk after the next login.
+// A write whose answer did not arrive is not repeated, and an INQUIRY is.
+func TestUnknownUnit(t *testing.T) {
+	s := serveOn(t, ram(t, 1<<20), nil)
+	o := &outage{relay: newRelay(t, s.Addr().String())}
+	x, err := iscsi.DialSession(context.Background(), "iscsi://"+o.l.Addr().String()+"/"+ownTarget+"/1", iscsi.Config{Ping: 200 * time.Millisecond})
+	rig.Must(t, err)
+	defer func() { rig.Check(t, x.Close()) }()
+	rig.Must(t, ready(x))
+	o.mute()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		_, err := x.Do(context.Background(), iscsi.Command{LUN: 1, CDB: []byte{0x12, 0, 0, 0, 96, 0}, In: make([]byte, 96)})
+		rig.Check(t, err)
+	})
+	for _, cdb := range [][]byte{{0x2a, 0, 0, 0, 0, 8, 0, 0, 1, 0}, {0x42, 0, 0, 0, 0, 0, 0, 2, 0, 0}} {
+		wg.Go(func() {
+			_, err := x.Do(context.Background(), iscsi.Command{LUN: 1, CDB: cdb, Out: make([]byte, 512)})
+			if !errors.Is(err, iscsi.ErrUncertain) {
+				t.Errorf("command %#x: %v", cdb[0], err)
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // TestOtherUnit: the new connection leads to a unit of another size. The session is lost.

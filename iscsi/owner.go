@@ -22,10 +22,13 @@ const (
 	EventAttention                    // a unit was reset or powered on, or has lost reservations and settings (unit attention 29h)
 	EventUnprotected                  // the target refused the reset of a unit; writes that had no status complete with ErrUncertain
 	EventMessage                      // the target sent an asynchronous message
+	EventPathUp                       // a path of DialMultipath works
+	EventPathDown                     // a path of DialMultipath does not work
+	EventAccess                       // the access state of a path has changed
 )
 
 func (k EventKind) String() string {
-	names := [...]string{"up", "held", "lost", "unit attention", "unprotected", "message"}
+	names := [...]string{"up", "held", "lost", "unit attention", "unprotected", "message", "path up", "path down", "access state"}
 	if int(k) < len(names) {
 		return names[k]
 	}
@@ -35,7 +38,8 @@ func (k EventKind) String() string {
 // Event is what Config.Events gets.
 type Event struct {
 	Kind EventKind
-	Err  error // the cause, or what the target said; nil for EventUp
+	Err  error  // the cause, or what the target said; nil for EventUp and EventPathUp
+	Path string // host:port of the path that the event is about; "": the session, or the disk
 }
 
 // tellEvent tells the program and the log of an event.
@@ -44,7 +48,7 @@ func (s *Session) tellEvent(k EventKind, err error) {
 	if s.cfg.Events != nil {
 		s.telling.Lock()
 		defer s.telling.Unlock()
-		s.cfg.Events(Event{k, err})
+		s.cfg.Events(Event{Kind: k, Err: err})
 	}
 }
 
@@ -59,7 +63,7 @@ var reasons = map[isession.Outcome]flow.Reason{
 // Completed implements session.Owner.
 func (o owner) Completed(c *isession.Command, how isession.Outcome) {
 	if how == isession.SessionLost { // Finish ends it, when the cause is known
-		delete(o.s.kept, int(c.ID))
+		delete(o.s.kept, c.ID)
 		return
 	}
 	why, ok := reasons[how]
@@ -75,6 +79,9 @@ func (o owner) Managed(uint64, uint8, bool) {}
 // Changed implements session.Owner.
 func (o owner) Changed(state isession.State, cause error) {
 	s := o.s
+	for _, c := range s.conns {
+		c.seen.tell(state.String(), cause)
+	}
 	switch state {
 	case isession.Up:
 		if s.epoch != 0 {

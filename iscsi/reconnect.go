@@ -23,29 +23,30 @@ var errOther = errors.New("the unit is not the one that it was")
 func (s *Session) attempt(ctx context.Context, epoch uint64) {
 	limited, stop := context.WithTimeout(ctx, loginTime)
 	defer stop()
-	sock, err := s.connect(limited)
+	socks, err := s.connectAll(limited, len(s.conns))
 	if err != nil {
 		s.tellIn(epoch, func(now clock.Instant) { s.broken(now, err) })
 		return
 	}
 	valid := s.tellIn(epoch, func(clock.Instant) {
-		s.flow.Restart(sock.params)
+		s.begins(socks)
+		for i, c := range s.conns {
+			c.flow.Restart(socks[i].params)
+		}
 		s.linked, s.held = true, true
 	})
 	if !valid {
-		sock.Close()
+		closeAll(socks)
 		return
 	}
-	if err := s.attach(limited, sock); err != nil {
-		s.flow.Fault(clock.Now(), err) // no step runs
-		s.wakeWatcher()
+	if !s.attachAll(limited, socks) {
 		return
 	}
 	err = s.verify(limited)
 	s.tellIn(epoch, func(now clock.Instant) {
 		switch {
 		case err == nil:
-			s.machine.Connected(now, sock.params)
+			s.machine.Connected(now, socks[0].params)
 		case errors.Is(err, errOther):
 			s.machine.Mismatch(err)
 		default:
@@ -54,19 +55,29 @@ func (s *Session) attempt(ctx context.Context, epoch uint64) {
 	})
 }
 
+// attachAll gives the connections to the flows. If one cannot be had, the flow tells the
+// session's goroutine.
+func (s *Session) attachAll(ctx context.Context, socks []*socket) (ok bool) {
+	ok = true
+	for i, c := range s.conns {
+		if err := c.attach(ctx, socks[i]); err != nil {
+			ok = false
+			c.flow.Fault(clock.Now(), err) // no step runs
+		}
+	}
+	s.wake()
+	return ok
+}
+
 // attach gives a connection to the flow.
-func (s *Session) attach(ctx context.Context, sock *socket) error {
-	done, err := s.device.Use()
+func (c *sessionConn) attach(ctx context.Context, sock *socket) error {
+	done, err := c.s.device.Use()
 	if err != nil {
 		sock.Close()
 		return err
 	}
 	defer done()
-	if err := s.takeOver(ctx, sock); err != nil {
-		return err
-	}
-	s.wake()
-	return nil
+	return c.takeOver(ctx, sock)
 }
 
 // verify makes sure that each disk of the session has the unit that it had.
@@ -85,7 +96,7 @@ func (s *Session) verify(ctx context.Context) error {
 // verify makes sure that the unit is the one that it was: the same designators, size and
 // block size. A unit that cannot tell is not there yet.
 func (d *Disk) verify(ctx context.Context) error {
-	now := &Disk{s: d.s, lun: d.lun, by: &d.s.manage}
+	now := &Disk{s: d.s, lun: d.lun, by: &d.s.lead().manage}
 	if err := now.ready(ctx); err != nil {
 		return err
 	}
@@ -147,7 +158,7 @@ func (s *Session) drain(ctx context.Context, lun uint64) {
 	if !ok {
 		return
 	}
-	d := &Disk{s: s, lun: n, by: &s.manage}
+	d := &Disk{s: s, lun: n, by: &s.lead().manage}
 	if err := d.ready(ctx); err != nil && ctx.Err() == nil {
 		s.cfg.Log.Info("iscsi unit after its reset", "target", s.url.Target, "lun", d.lun, "err", err)
 	}

@@ -3,11 +3,14 @@ package iscsi
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/stag-rdma/stag/iscsi/flow"
 	"github.com/stag-rdma/stag/iscsi/login"
 	"github.com/stag-rdma/stag/iscsi/pdu"
+	"github.com/stag-rdma/stag/iscsi/scsi"
 	isession "github.com/stag-rdma/stag/iscsi/session"
 	"github.com/stag-rdma/stag/offload/clock"
 )
@@ -25,18 +28,18 @@ type recovery struct {
 	leaving bool               // the program closes the session
 	over    bool               // the session has ended
 
-	kept map[int]*isession.Command // the commands that the machine has, by slot
+	kept map[uint64]*isession.Command // the commands that the machine has, by ID
 }
 
 // init makes the machine of a session whose first login is done.
 func (r *recovery) init(s *Session, p login.Params) {
-	r.kept = make(map[int]*isession.Command)
+	r.kept = make(map[uint64]*isession.Command)
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	limit := s.cfg.RecoveryTimeout
 	if limit < 0 {
 		limit = 1
 	}
-	r.machine = isession.New(isession.Config{Ping: s.cfg.Ping, PingTimeout: s.cfg.Ping, RecoveryTimeout: limit}, mover{s}, owner{s})
+	r.machine = isession.New(isession.Config{Ping: s.cfg.Ping, PingTimeout: s.cfg.Ping, RecoveryTimeout: limit, Connections: len(s.conns)}, mover{s}, owner{s})
 	r.linked = true
 	now := clock.Now()
 	r.machine.Open(now) // Connect finds the connection
@@ -88,18 +91,13 @@ func (s *Session) drop() {
 	if !s.linked {
 		return
 	}
-	s.flow.Abort()
-	s.wake()
-	for !s.flowOver() {
-		<-s.news
-	}
+	s.hangUp()
 	s.linked = false
+	for _, c := range s.conns {
+		c.aborts = nil
+		c.seen.lost()
+	}
 	s.settle()
-}
-
-func (s *Session) flowOver() bool {
-	over, _, _ := s.flow.Over()
-	return over
 }
 
 // settle makes the flow complete what needs no connection, or wakes the connection.
@@ -108,14 +106,17 @@ func (s *Session) settle() {
 		s.wake()
 		return
 	}
-	s.flow.Settle()
+	now := clock.Now()
+	for _, c := range s.conns {
+		c.flow.Settle(now)
+	}
 	s.device.Board().Deliver()
 }
 
 // wake wakes the connection, and the session's goroutine, which works for the connection
 // while there is none.
 func (s *Session) wake() {
-	s.conn.Load().Wake()
+	s.link().Wake()
 	s.wakeWatcher()
 }
 
@@ -124,20 +125,77 @@ func (s *Session) adopt() {
 	if state, _ := s.machine.State(); state != isession.Up {
 		return
 	}
-	if s.flow.Finished() != 0 {
-		s.machine.Ponged()
+	var all []orphan
+	for _, c := range s.conns {
+		if c.flow.Finished() != 0 {
+			s.machine.Ponged()
+		}
+		for _, k := range c.flow.Kept() {
+			all = append(all, orphan{c, k})
+		}
 	}
-	for _, k := range s.flow.Kept() {
-		c := &isession.Command{ID: uint64(k.Slot), LUN: k.LUN, CDB: k.CDB}
-		s.kept[k.Slot] = c
-		s.machine.Adopt(c, k.Replays)
+	slices.SortFunc(all, func(a, b orphan) int { return int(int32(a.CmdSN - b.CmdSN)) })
+	for i := range all {
+		c := s.command(&all[i])
+		s.kept[c.ID] = c
+		s.machine.Adopt(c, all[i].Replays)
 	}
+}
+
+// orphan is a command that has lost its connection.
+type orphan struct {
+	conn *sessionConn
+	flow.Kept
+}
+
+// idOf returns the ID of a command for the machine, and slotOf finds the command.
+func (o *orphan) idOf() uint64 { return uint64(o.conn.cid)<<32 | uint64(o.Slot) }
+
+func (s *Session) slotOf(id uint64) (c *sessionConn, slot int) {
+	return s.conns[id>>32], int(uint32(id))
+}
+
+// command returns a command that has lost its connection. After the next login verify makes
+// sure that the units of the session's disks are the same. Of any other unit nobody knows,
+// so commands for its medium are not sent again.
+func (s *Session) command(k *orphan) *isession.Command {
+	c := &isession.Command{ID: k.idOf(), LUN: k.LUN, CDB: k.CDB}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.IndexFunc(s.disks, func(d *Disk) bool { return uint64(scsi.LUNOf(d.lun)) == k.LUN })
+	if i < 0 {
+		c.Once = forMedium(&c.CDB)
+	} else {
+		c.Ended = endsSessions(s.disks[i].identity.Vendor)
+	}
+	return c
+}
+
+// forMedium reports whether a command reads or writes blocks of its unit.
+func forMedium(c *scsi.CDB) bool {
+	const unmap = 0x42
+	_, _, blocks := c.Extent()
+	return blocks || c[0] == unmap
+}
+
+// endsSessions reports whether the targets of a vendor are known to do what RFC 7143 §6.3.5
+// demands: they end a session, with all its commands, before they answer the login that
+// reinstates the session. tgtd does not, and may execute writes of the old connection behind
+// their repetition. The reset of the unit that keeps tgtd from that also ends commands of
+// other initiators, so only units that may need it get it.
+func endsSessions(vendor string) bool {
+	switch strings.TrimSpace(vendor) {
+	case "STAG", "LIO-ORG":
+		return true
+	}
+	return false
 }
 
 // release gives a command back to the flow.
 func (s *Session) release(c *isession.Command, why flow.Reason) {
-	delete(s.kept, int(c.ID))
-	s.flow.Release(int(c.ID), why)
+	delete(s.kept, c.ID)
+	conn, slot := s.slotOf(c.ID)
+	conn.flow.Release(slot, why)
 	s.settle()
 }
 
@@ -179,25 +237,29 @@ func (m mover) Manage(f pdu.Function, lun uint64, _ *isession.Command, _, _ cmdS
 	h.SetLUN(lun)
 	h.SetReferencedTaskTag(pdu.NoTag)
 	s := m.s
-	s.request(&h, func(ctx context.Context) { s.drain(ctx, lun) }, func(now clock.Instant, h *pdu.Header) {
+	s.request(s.lead(), &h, func(ctx context.Context) { s.drain(ctx, lun) }, func(now clock.Instant, h *pdu.Header) {
 		s.machine.Managed(now, h.Response())
 	})
 }
 
-// Ping implements session.Mover.
-func (m mover) Ping(cmdSN) { m.nop(0) }
+// Ping implements session.Mover: it pings over all connections.
+func (m mover) Ping(cmdSN) {
+	for _, c := range m.s.conns {
+		m.nop(c, 0)
+	}
+}
 
 // Acknowledge implements session.Mover.
-func (m mover) Acknowledge(lun uint64, _ cmdSN) { m.nop(lun) }
+func (m mover) Acknowledge(lun uint64, _ cmdSN) { m.nop(m.s.lead(), lun) }
 
-func (m mover) nop(lun uint64) {
+func (m mover) nop(c *sessionConn, lun uint64) {
 	var h pdu.Header
 	h.Reset(pdu.OpNOPOut)
 	h.SetImmediate(true)
 	h.SetFlags(pdu.Final)
 	h.SetLUN(lun)
 	h.SetTargetTransferTag(pdu.NoTag)
-	m.s.request(&h, nil, func(clock.Instant, *pdu.Header) { m.s.machine.Ponged() })
+	m.s.request(c, &h, nil, func(clock.Instant, *pdu.Header) { m.s.machine.Ponged() })
 }
 
 // Fill implements session.Mover. The flow numbers the commands, so no number is left.
@@ -215,7 +277,7 @@ func (m mover) Logout(cmdSN) {
 	if s.leaving {
 		between = s.part
 	}
-	s.request(&h, between, func(now clock.Instant, h *pdu.Header) {
+	s.request(s.lead(), &h, between, func(now clock.Instant, h *pdu.Header) {
 		s.machine.LoggedOut(now, time.Duration(h.Time2Wait())*time.Second)
 	})
 }
@@ -223,9 +285,22 @@ func (m mover) Logout(cmdSN) {
 // partTime limits how long this end waits for the target to close the connection.
 const partTime = time.Second
 
+// firstTime is how long a target of iSER may take to close the connection after its Logout
+// Response. LIO over siw (Linux 6.1) does not survive an end of the connection that comes
+// before its Send is complete: the Send fails, and later a thread waits for a lock for ever.
+const firstTime = 200 * time.Millisecond
+
 // part closes the connection in order, and waits until it has ended.
 func (s *Session) part(ctx context.Context) {
-	s.flow.Close()
+	if s.url.ISER {
+		select {
+		case <-ctx.Done():
+		case <-time.After(firstTime):
+		}
+	}
+	for _, c := range s.conns {
+		c.flow.Close()
+	}
 	s.wake()
 	select {
 	case <-ctx.Done():
@@ -233,13 +308,13 @@ func (s *Session) part(ctx context.Context) {
 	}
 }
 
-// request sends a request over the present connection, and runs then with the answer on the
+// request sends a request over a present connection, and runs then with the answer on the
 // session's goroutine. between, if set, runs before on a goroutine of its own. Nothing runs
 // if the connection ends before.
-func (s *Session) request(h *pdu.Header, between func(context.Context), then func(now clock.Instant, h *pdu.Header)) {
+func (s *Session) request(c *sessionConn, h *pdu.Header, between func(context.Context), then func(now clock.Instant, h *pdu.Header)) {
 	epoch, ctx := s.epoch, s.ctx
 	s.device.Go(func() {
-		got, err := s.manage.do(ctx, flow.Command{Request: h})
+		got, err := c.manage.do(ctx, flow.Command{Request: h})
 		if errors.Is(err, flow.Rejected) { // also an answer
 			got.Header.SetResponse(pdu.FunctionRejected)
 			err = nil

@@ -13,7 +13,6 @@ import (
 	"github.com/stag-rdma/stag/iscsi/backend"
 	"github.com/stag-rdma/stag/iscsi/login"
 	"github.com/stag-rdma/stag/rdma"
-	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
 	"github.com/stag-rdma/stag/test/tgtd"
 )
@@ -187,24 +186,9 @@ type serving struct {
 
 func newServing(t *testing.T, carrier string) *serving {
 	t.Helper()
-	s := &serving{Stage: rig.On(t), adapters: map[pair.Side]*rdma.Adapter{}, disk: ram(t, 64<<20)}
+	s := &serving{Stage: rig.On(t), disk: ram(t, 64<<20)}
 	var p *pair.Pair
-	if carrier == "AF_XDP" {
-		p = netns.XDPPair(t, pair.Config{})
-	} else {
-		p = netns.Pair(t, pair.Config{})
-	}
-	for _, side := range []pair.Side{ours, theirs} {
-		c := rdma.Config{KernelPort: true, NoControl: true}
-		if carrier == "AF_XDP" {
-			c = rdma.Config{Ports: []string{p.Ends[side].Name}, NoControl: true}
-		}
-		netns.In(t, p, side, func() (err error) {
-			s.adapters[side], err = rdma.Open(c)
-			return err
-		})
-		t.Cleanup(func() { s.Check(s.adapters[side].Close()) })
-	}
+	p, s.adapters = bothEnds(t, carrier)
 	s.address = netip.AddrPortFrom(p.Ends[theirs].V4.Addr(), 3260).String()
 	s.open()
 	return s

@@ -4,29 +4,30 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
 	"sync"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/iscsi/flow"
+	"github.com/stag-rdma/stag/iscsi/iser"
 	"github.com/stag-rdma/stag/iscsi/unit"
 	"github.com/stag-rdma/stag/offload/adapter"
 	"github.com/stag-rdma/stag/offload/undo"
 	"github.com/stag-rdma/stag/rdma"
 )
 
-// Server has targets on one portal. A Server is safe for concurrent use.
+// Server has targets on its portals. A Server is safe for concurrent use.
 type Server struct {
 	cfg     ServerConfig
 	adapter *adapter.Adapter
-	socket  *net.TCPListener
+	portals []*entrance
 	pool    *flow.Pool
 	targets map[string]*target
 	luns    map[*unit.Unit]*lun
 	logins  chan struct{} // a place for each login in progress
+	asking  chan struct{} // a place for each discovery session
 	work    workQueue
+	memory  *iser.Memory // of connections of iSER; nil: no portal has them
 	undo    undo.Stack
 
 	life    context.Context // ends when Close begins
@@ -45,19 +46,21 @@ type target struct {
 	absent *lun            // for every other LUN
 }
 
-// lun is a unit. Begin, and Run of an exclusive task, need state. Every Run needs medium,
-// an exclusive one for writing.
+// lun is a unit. Begin, and Run of an exclusive task, need state. Run of a task that uses the
+// medium needs medium, an exclusive one for writing.
 type lun struct {
-	id     uint64
-	unit   *unit.Unit
-	state  sync.Mutex
-	medium sync.RWMutex
+	id         uint64
+	unit       *unit.Unit
+	registered bool // the memory that the unit lends is in Server.memory
+	state      sync.Mutex
+	medium     sync.RWMutex
+	aborted    []purging // commands that PREEMPT AND ABORT has just aborted; state guards it
 }
 
 // ErrServerClosed is the cause with which a Server ends.
 var ErrServerClosed = errors.New("iscsi: the server is closed")
 
-// Serve makes targets available on a portal. The caller must close the Server. ctx is
+// Serve makes targets available on portals. The caller must close the Server. ctx is
 // for the start only.
 func Serve(ctx context.Context, c ServerConfig) (*Server, error) {
 	s := &Server{targets: map[string]*target{}, luns: map[*unit.Unit]*lun{}, sessions: map[sessionKey]*session{}}
@@ -69,8 +72,11 @@ func Serve(ctx context.Context, c ServerConfig) (*Server, error) {
 	if err := s.open(ctx); err != nil {
 		return nil, fmt.Errorf("iscsi: %w", errors.Join(err, s.undo.Run()))
 	}
+	s.undo.Add(reportsOf(s.adapter).serve(s))
 	s.work.start(s, c.Workers)
-	s.running.Go(s.acceptAll)
+	for _, p := range s.portals {
+		s.running.Go(func() { p.serve(s) })
+	}
 	return s, nil
 }
 
@@ -91,20 +97,23 @@ func (s *Server) open(ctx context.Context) error {
 	s.undo.Add(func() error { return unix.Munmap(mem) })
 	s.pool = flow.NewPool(mem)
 	s.logins = make(chan struct{}, s.cfg.MaxLogins)
+	s.asking = make(chan struct{}, s.cfg.MaxSessions)
 	if err := s.openAdapter(); err != nil {
 		return err
 	}
-	s.socket, err = s.adapter.Listen(ctx, s.cfg.Address, 0)
-	return err
+	if s.cfg.hasISER() {
+		if err := s.register(mem); err != nil {
+			return err
+		}
+	}
+	return s.listen(ctx)
 }
 
 // openAdapter finds the adapter, or opens one over the kernel's TCP. The sessions end
 // when the adapter closes, because it waits for their connections.
 func (s *Server) openAdapter() error {
 	if s.cfg.Adapter == nil {
-		own, err := rdma.Open(rdma.Config{
-			KernelPort: true, NoControl: true, RegionHeap: 1 << 20, MaxRegions: s.cfg.MaxSessions * (s.cfg.Depth + spareSlots),
-		})
+		own, err := rdma.Open(s.cfg.ownAdapter())
 		if err != nil {
 			return err
 		}
@@ -127,13 +136,13 @@ func (s *Server) addTarget(c *TargetConfig) error {
 	}
 	t := &target{TargetConfig: *c, luns: map[uint64]*lun{}}
 	for number, l := range c.LUNs {
-		u, err := l.newUnit(c, number, s.abortNexus)
+		own := &lun{id: uint64(number) << 48}
+		u, err := l.newUnit(&s.cfg, c, number, func(n *unit.Nexus) { own.abortNexus(s, n) })
 		if err != nil {
 			return fmt.Errorf("target %s, LUN %d: %w", c.Name, number, err)
 		}
-		id := uint64(number) << 48
-		t.luns[id] = &lun{id: id, unit: u}
-		s.luns[u] = t.luns[id]
+		own.unit = u
+		t.luns[own.id], s.luns[u] = own, own
 	}
 	u, err := unit.New(unit.Config{})
 	if err != nil {
@@ -145,8 +154,34 @@ func (s *Server) addTarget(c *TargetConfig) error {
 	return nil
 }
 
-// Addr returns the address of the portal.
-func (s *Server) Addr() netip.AddrPort { return s.adapter.ListenerAddr(s.socket) }
+// SetAccess changes the asymmetric access state of a target portal group, for all units.
+// Initiators learn it by a unit attention condition. Commands in progress end as if nothing
+// had changed.
+func (s *Server) SetAccess(group uint16, state AccessState) error {
+	var errs []error
+	for _, t := range s.targets {
+		if t.groups(&s.cfg)[group] {
+			errs = append(errs, t.setAccess(group, state))
+		}
+	}
+	if errs == nil {
+		return fmt.Errorf("iscsi: set the access state of target portal group %d: no portal has this group", group)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("iscsi: set the access state of target portal group %d: %w", group, err)
+	}
+	return nil
+}
+
+func (t *target) setAccess(group uint16, state AccessState) error {
+	var errs []error
+	for _, l := range t.luns {
+		l.state.Lock()
+		errs = append(errs, l.unit.SetAccess(group, state))
+		l.state.Unlock()
+	}
+	return errors.Join(errs...)
+}
 
 // Sessions returns the number of sessions.
 func (s *Server) Sessions() int {
@@ -159,10 +194,7 @@ func (s *Server) Sessions() int {
 // called twice.
 func (s *Server) Close() error {
 	s.die(ErrServerClosed)
-	err := s.socket.Close()
-	if errors.Is(err, net.ErrClosed) {
-		err = nil
-	}
+	err := s.closePortals()
 	s.endSessions()
 	s.work.stop()
 	s.running.Wait()

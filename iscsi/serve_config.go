@@ -4,13 +4,18 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/stag-rdma/stag/iscsi/backend"
+	"github.com/stag-rdma/stag/iscsi/flow"
 	"github.com/stag-rdma/stag/iscsi/login"
+	"github.com/stag-rdma/stag/iscsi/scsi"
 	"github.com/stag-rdma/stag/iscsi/unit"
 	"github.com/stag-rdma/stag/rdma"
 )
@@ -19,22 +24,78 @@ import (
 // works.
 type ServerConfig struct {
 	// Adapter is the adapter whose ports or kernel port the connections use. nil: Serve
-	// opens an adapter over the kernel's TCP, and Close closes it.
+	// opens an adapter over the kernel's TCP, and Close closes it. That adapter has no control
+	// socket, so `stag show` does not see it.
 	Adapter *rdma.Adapter
 
-	Address string // "host:port"; an empty host means every address; empty means ":3260"
+	// Address is the portal: "host:port". An empty host means every address. Empty means
+	// ":3260". With "iser://" in front, the portal accepts connections of iSER (RFC 7145) and no
+	// others. Data then moves by RDMA Write and RDMA Read, and there are no digests: MPA has its
+	// own. Targets, rules and limits are the same.
+	Address string
+	Portals []PortalConfig
 	Targets []TargetConfig
+
+	// Access has the asymmetric access states (ALUA) of target portal groups at the start, by
+	// tag. A group that is not there is active/optimized. Server.SetAccess changes a state.
+	// ExplicitAccess lets initiators change them too, by SET TARGET PORT GROUPS.
+	Access         map[uint16]AccessState
+	ExplicitAccess bool
 
 	Depth        int           // commands of one session that may be in progress; 0 means 128
 	Memory       int           // octets for data that no backend lends; 0 means 64 MiB
-	MaxSessions  int           // 0 means 1024
+	MaxSessions  int           // normal sessions, and as many discovery sessions; 0 means 1024
 	MaxLogins    int           // logins in progress; 0 means 64
 	LoginTimeout time.Duration // 0 means 15 s
 	Workers      int           // goroutines that wait for backends; 0 means 32
 	Ping         time.Duration // silence of an initiator before a ping, and after it before the end of the session; 0 means 10 s
-	Wishes       login.Wishes  // what the targets want in the negotiation
+	Wishes       Wishes        // what the targets want in the negotiation
 	Log          *slog.Logger  // nil: no log
 }
+
+// PortalConfig is a portal besides ServerConfig.Address: another way to all targets.
+type PortalConfig struct {
+	Address string // "host:port", or "iser://host:port"
+
+	// Group is the tag of the portal's target portal group. Portals of one group are one
+	// target port for SCSI: they have one access state. 0 means TargetConfig.PortGroup.
+	Group uint16
+}
+
+// Wishes are what a target wants in the negotiation of a login.
+type Wishes = login.Wishes
+
+// Digest is a kind of digest, for Wishes.
+type Digest = login.Digest
+
+// Digests.
+const (
+	NoDigest = login.NoDigest
+	CRC32C   = login.CRC32C
+)
+
+// TaskReporting is how a target reports tasks that a task management function ends, for
+// Wishes.
+type TaskReporting = login.TaskReporting
+
+// Kinds of TaskReporting (RFC 7143 §13.23).
+const (
+	RFC3720       = login.RFC3720
+	ResponseFence = login.ResponseFence
+	FastAbort     = login.FastAbort
+)
+
+// AccessState is the asymmetric access state of a target portal group (SPC-4 §5.15.2).
+type AccessState = scsi.AccessState
+
+// Access states. Commands to the medium work in the first two.
+const (
+	AccessOptimized     = scsi.Optimized
+	AccessNonOptimized  = scsi.NonOptimized
+	AccessStandby       = scsi.Standby
+	AccessUnavailable   = scsi.Unavailable
+	AccessTransitioning = scsi.Transition
+)
 
 // TargetConfig is a target: a name with logical units.
 type TargetConfig struct {
@@ -55,7 +116,7 @@ type TargetConfig struct {
 
 // LUN is a logical unit. The fields are those of unit.Config.
 type LUN struct {
-	Backend                   unit.Backend // the caller closes it after the Server
+	Backend                   backend.Backend // the caller closes it after the Server
 	BlockSize                 int
 	PhysicalExp               byte
 	MaxTransfer               int
@@ -113,9 +174,10 @@ func (c *ServerConfig) fill() error {
 			errs = append(errs, fmt.Errorf("%s is %d: choose %d to %d", n.name, n.value, n.least, n.most))
 		}
 	}
-	if w := &c.Wishes; w.ErrorRecoveryLevel != 0 || w.MaxConnections > 1 || w.AnyPDUOrder || w.RDMA {
-		errs = append(errs, errors.New("a target has error recovery level 0, one connection in a session, data in order, and no RDMA: leave these fields of Wishes at zero"))
+	if w := &c.Wishes; w.ErrorRecoveryLevel > 1 || w.AnyPDUOrder || w.RDMA {
+		errs = append(errs, errors.New("a target has error recovery level 0 or 1, data in order, and no RDMA: leave these fields of Wishes at zero"))
 	}
+	errs = append(errs, c.fillConnections())
 	if c.Ping < 0 {
 		errs = append(errs, fmt.Errorf("Ping is %v: choose more than 0", c.Ping))
 	}
@@ -124,6 +186,40 @@ func (c *ServerConfig) fill() error {
 	}
 	for i := range c.Targets {
 		errs = append(errs, c.Targets[i].fill())
+	}
+	return errors.Join(append(errs, c.checkAccess())...)
+}
+
+// groups returns the tags of the portal groups through which a target is reached.
+func (t *TargetConfig) groups(c *ServerConfig) map[uint16]bool {
+	tags := map[uint16]bool{t.PortGroup: true}
+	for _, p := range c.Portals {
+		if p.Group != 0 {
+			tags[p.Group] = true
+		}
+	}
+	return tags
+}
+
+// unitGroups returns the target port groups of the units of a target.
+func (c *ServerConfig) unitGroups(t *TargetConfig) (groups []unit.PortGroup) {
+	for _, tag := range slices.Sorted(maps.Keys(t.groups(c))) {
+		groups = append(groups, unit.PortGroup{Tag: tag, State: c.Access[tag]})
+	}
+	return groups
+}
+
+// checkAccess reports access states of groups that no portal has.
+func (c *ServerConfig) checkAccess() error {
+	tags := map[uint16]bool{}
+	for i := range c.Targets {
+		maps.Copy(tags, c.Targets[i].groups(c))
+	}
+	var errs []error
+	for tag := range c.Access {
+		if !tags[tag] {
+			errs = append(errs, fmt.Errorf("the access state of target portal group %d: no portal has this group", tag))
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -186,11 +282,12 @@ func (r *Rule) admits(initiator string, from netip.Addr, user string, anyUser bo
 }
 
 // newUnit makes the unit of a LUN.
-func (l *LUN) newUnit(t *TargetConfig, number uint16, abort func(*unit.Nexus)) (*unit.Unit, error) {
+func (l *LUN) newUnit(s *ServerConfig, t *TargetConfig, number uint16, abort func(*unit.Nexus)) (*unit.Unit, error) {
 	c := unit.Config{
 		Backend: l.Backend, BlockSize: l.BlockSize, PhysicalExp: l.PhysicalExp, MaxTransfer: l.MaxTransfer,
 		ReadOnly: l.ReadOnly, Removable: l.Removable, Vendor: l.Vendor, Product: l.Product, Revision: l.Revision,
 		Serial: l.Serial, Target: t.Name, PortGroup: t.PortGroup, Abort: abort,
+		Groups: s.unitGroups(t), ExplicitAccess: s.ExplicitAccess,
 	}
 	if l.Backend == nil {
 		return nil, errors.New("no Backend")
@@ -205,12 +302,21 @@ func (l *LUN) newUnit(t *TargetConfig, number uint16, abort func(*unit.Nexus)) (
 		}
 		c.State, c.Save = state, func(b []byte) error { return writeFile(l.Reservations, b) }
 	}
-	return unit.New(c)
+	u, err := unit.New(c)
+	if err == nil && flow.BufferSize(u.MaxTransfer()) > s.Memory {
+		err = fmt.Errorf("MaxTransfer is %d, whose buffer takes %d octets, and Memory is %d: choose less, or more Memory", u.MaxTransfer(), flow.BufferSize(u.MaxTransfer()), s.Memory)
+	}
+	return u, err
 }
 
-// writeFile replaces a file in one step, and makes it stable.
+// writeFile replaces a file in one step, and makes the file and its name stable.
 func writeFile(name string, b []byte) error {
-	f, err := os.CreateTemp(path.Dir(name), ".reservations-*")
+	dir, err := os.Open(path.Dir(name))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	f, err := os.CreateTemp(dir.Name(), ".reservations-*")
 	if err != nil {
 		return err
 	}
@@ -222,5 +328,5 @@ func writeFile(name string, b []byte) error {
 	if err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
-	return nil
+	return dir.Sync()
 }

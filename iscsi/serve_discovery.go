@@ -1,7 +1,6 @@
 package iscsi
 
 import (
-	"errors"
 	"net"
 	"net/netip"
 	"slices"
@@ -16,21 +15,25 @@ import (
 // discoveryTimeout is how long a discovery session may be silent.
 const discoveryTimeout = time.Minute
 
-// discovery is a discovery session (RFC 7143 §4.3). The kernel keeps its connection.
+// discovery is a discovery session (RFC 7143 §4.3). The kernel keeps its connection, unless
+// it is one of iSER.
 type discovery struct {
 	greeting *greeting
 	params   login.Params
-	socket   *net.TCPConn
-	rest     []byte // text of the answer that has not been sent
+	write    func(octets []byte) error // sends PDUs
+	rest     []byte                    // text of the answer that has not been sent
 	expCmd   seq.Num
 	stat     seq.Num
 }
 
 // discover serves a discovery session. last is the final Login Response.
 func (s *Server) discover(c *net.TCPConn, g *greeting, last []byte) {
-	defer c.Close()
-	d := &discovery{greeting: g, params: g.params, socket: c, expCmd: g.params.CmdSN, stat: g.params.StatSN}
-	if _, err := c.Write(last); err != nil {
+	defer func() {
+		c.Close()
+		<-s.asking
+	}()
+	d := g.discovery(func(octets []byte) error { _, err := c.Write(octets); return err })
+	if d.write(last) != nil {
 		return
 	}
 	in := login.Inbox{Digests: d.params.Digests, Limit: d.params.MaxRecvLength}
@@ -44,6 +47,10 @@ func (s *Server) discover(c *net.TCPConn, g *greeting, last []byte) {
 		}
 		in.Reset()
 	}
+}
+
+func (g *greeting) discovery(write func([]byte) error) *discovery {
+	return &discovery{greeting: g, params: g.params, write: write, expCmd: g.params.CmdSN, stat: g.params.StatSN}
 }
 
 // serve answers a request.
@@ -67,10 +74,14 @@ func (d *discovery) serve(h *pdu.Header, data []byte) (over bool, err error) {
 	case pdu.OpLogout:
 		return true, d.send(d.reply(pdu.OpLogoutResponse, h), nil)
 	}
+	return false, d.reject(h)
+}
+
+func (d *discovery) reject(h *pdu.Header) error {
 	r := d.reply(pdu.OpReject, h)
 	r.SetInitiatorTaskTag(pdu.NoTag)
 	r.SetRejectReason(pdu.RejectProtocolError)
-	return false, d.send(r, h[:])
+	return d.send(r, h[:])
 }
 
 // moreText is the Target Transfer Tag of an answer that is longer than a PDU.
@@ -81,7 +92,7 @@ func (d *discovery) text(h *pdu.Header, data []byte) error {
 	if h.TargetTransferTag() == pdu.NoTag {
 		answer, ok := login.Answer(data, &d.params, d.records)
 		if !ok || h.Has(pdu.Continue) {
-			return errors.New("iscsi: a text that is not supported")
+			return d.reject(h)
 		}
 		d.rest = answer
 	}
@@ -103,17 +114,28 @@ func (d *discovery) records(name string) (list []login.Record) {
 	r := login.Request{InitiatorName: d.params.InitiatorName, User: d.params.User}
 	for _, t := range g.server.targets {
 		if (name == "" || name == t.Name) && t.admits(&r, g.remote.Addr(), true) {
-			list = append(list, t.record(g.local))
+			list = append(list, g.server.record(t, g.local, g.iser))
 		}
 	}
 	slices.SortFunc(list, func(a, b login.Record) int { return strings.Compare(a.Name, b.Name) })
 	return list
 }
 
-// record is the target in an answer to SendTargets, at the portal that the initiator
-// already uses.
-func (t *target) record(portal netip.AddrPort) login.Record {
-	return login.Record{Name: t.Name, Portals: []login.Portal{{Address: portal.String(), Group: t.PortGroup}}}
+// record is the target in an answer to SendTargets, with the portals of the transport that
+// the initiator uses: the answer cannot name another one. local is the end of the connection
+// that asks: a portal that listens at every address is told with the address of local.
+func (s *Server) record(t *target, local netip.AddrPort, iser bool) login.Record {
+	r := login.Record{Name: t.Name}
+	for _, p := range s.portals {
+		at := p.addr
+		if at.Addr().IsUnspecified() {
+			at = netip.AddrPortFrom(local.Addr(), at.Port())
+		}
+		if iser == (p.iser != nil) {
+			r.Portals = append(r.Portals, login.Portal{Address: at.String(), Group: t.at(p.group)})
+		}
+	}
+	return r
 }
 
 // reply begins a response.
@@ -143,6 +165,5 @@ func (d *discovery) send(h *pdu.Header, data []byte) error {
 		out = append(out, 0, 0, 0, 0)
 		pdu.PutDigest(out[len(out)-4:], pdu.DataDigest(data))
 	}
-	_, err := d.socket.Write(out)
-	return err
+	return d.write(out)
 }

@@ -10,14 +10,15 @@ import (
 
 	"github.com/stag-rdma/stag/bpf"
 	"github.com/stag-rdma/stag/iscsi/login"
+	isession "github.com/stag-rdma/stag/iscsi/session"
 	"github.com/stag-rdma/stag/offload/adapter"
 	"github.com/stag-rdma/stag/offload/seq"
 )
 
-// acceptAll accepts connections until the Server closes.
-func (s *Server) acceptAll() {
+// acceptAll accepts connections at a portal until the Server closes.
+func (s *Server) acceptAll(p *entrance) {
 	for {
-		c, err := s.socket.AcceptTCP()
+		c, err := p.socket.AcceptTCP()
 		if err != nil {
 			if s.life.Err() != nil || errors.Is(err, net.ErrClosed) {
 				return
@@ -33,7 +34,7 @@ func (s *Server) acceptAll() {
 		case s.logins <- struct{}{}:
 			s.running.Go(func() {
 				defer func() { <-s.logins }()
-				s.greet(c)
+				s.greet(c, p.group)
 			})
 		default:
 			s.cfg.Log.Warn("too many logins at once", "from", c.RemoteAddr())
@@ -42,8 +43,8 @@ func (s *Server) acceptAll() {
 	}
 }
 
-// greet brings a connection through the login.
-func (s *Server) greet(c *net.TCPConn) {
+// greet brings a connection through the login. group is that of the portal.
+func (s *Server) greet(c *net.TCPConn, group uint16) {
 	ctx, cancel := context.WithTimeout(s.life, s.cfg.LoginTimeout)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })
@@ -55,7 +56,7 @@ func (s *Server) greet(c *net.TCPConn) {
 		return
 	}
 	local, remote := sock.Ends()
-	g := &greeting{server: s, local: local, remote: remote}
+	g := &greeting{server: s, local: local, remote: remote, group: group}
 	last, err := g.negotiate(ctx, c)
 	if err != nil {
 		s.cfg.Log.Warn("login", "from", remote, "error", err)
@@ -65,23 +66,17 @@ func (s *Server) greet(c *net.TCPConn) {
 	}
 	stop()
 	c.SetDeadline(time.Time{})
-	if g.session == nil {
+	if g.conn == nil {
 		s.running.Go(func() { s.discover(c, g, last) })
 		return
 	}
-	g.session.takeOver(ctx, sock, last)
+	g.conn.takeOver(ctx, sock, last)
 }
 
 // negotiate runs the machine of the login. It returns the final response, which has not
 // been sent.
 func (g *greeting) negotiate(ctx context.Context, c *net.TCPConn) (last []byte, err error) {
-	g.ctx = ctx
-	var first [4]byte
-	rand.Read(first[:])
-	machine, err := login.NewTarget(login.TargetConfig{
-		Registry: g, Wishes: g.server.cfg.Wishes, Window: uint32(g.server.cfg.Depth),
-		StatSN: seq.Num(binary.BigEndian.Uint32(first[:])),
-	})
+	machine, err := g.machine(ctx, g.server.cfg.Wishes)
 	if err != nil {
 		return nil, err
 	}
@@ -107,6 +102,16 @@ func (g *greeting) negotiate(ctx context.Context, c *net.TCPConn) (last []byte, 
 	}
 }
 
+// machine makes the machine of the login.
+func (g *greeting) machine(ctx context.Context, w login.Wishes) (*login.Target, error) {
+	g.ctx = ctx
+	var first [4]byte
+	rand.Read(first[:])
+	return login.NewTarget(login.TargetConfig{
+		Registry: g, Wishes: w, Window: uint32(g.server.cfg.Depth), StatSN: seq.Num(binary.BigEndian.Uint32(first[:])),
+	})
+}
+
 // receive reads one PDU.
 func receive(c *net.TCPConn, in *login.Inbox) error {
 	for whole := false; !whole; {
@@ -121,25 +126,35 @@ func receive(c *net.TCPConn, in *login.Inbox) error {
 	return nil
 }
 
-// takeOver makes the session's machine the owner of the connection. The final Login
+// takeOver makes the machine the owner of the connection. The final Login
 // Response leaves when the engine already keeps the initiator's segments.
-func (e *session) takeOver(ctx context.Context, sock *adapter.Socket, last []byte) {
+func (e *connection) takeOver(ctx context.Context, sock *adapter.Socket, last []byte) {
 	err := e.prepare()
 	if err == nil {
-		e.conn, err = sock.TakeOver(ctx, e.machine, adapter.TakeOver{
+		var c *adapter.Conn
+		c, err = sock.TakeOver(ctx, e.machine.Stream(), adapter.TakeOver{
 			Kind: bpf.KindISCSI, Accepted: true,
 			LastWords: func() error { _, err := sock.Write(last); return err },
 		})
+		if err == nil {
+			e.conn = c
+		}
 	} else {
 		sock.Close()
 	}
 	if err != nil {
 		e.server.cfg.Log.Warn("take-over", "initiator", e.key.initiator, "from", e.remote, "error", err)
-		e.conn = nil
 		e.cleanup()
 		return
 	}
-	e.server.cfg.Log.Info("session", "initiator", e.key.initiator, "target", e.target.Name, "from", e.remote)
+	e.announce()
+}
+
+// announce tells everybody of the connection.
+func (e *connection) announce() {
+	e.server.cfg.Log.Info("session", "initiator", e.key.initiator, "target", e.target.Name, "cid", e.params.CID, "from", e.remote, "iser", e.iser != nil)
+	e.seen.linked(e.conn, false)
+	e.seen.tell(isession.Up.String(), nil)
 	close(e.ready)
 	e.conn.Wake()
 }

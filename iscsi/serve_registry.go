@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"net/netip"
+	"slices"
 
 	"github.com/stag-rdma/stag/iscsi/login"
 	"github.com/stag-rdma/stag/iscsi/pdu"
@@ -13,6 +14,7 @@ import (
 type sessionKey struct {
 	initiator, target string
 	isid              pdu.ISID
+	group             uint16 // tag of the target portal group
 }
 
 // greeting is a login in progress. It implements login.Registry.
@@ -20,8 +22,11 @@ type greeting struct {
 	server        *Server
 	ctx           context.Context
 	local, remote netip.AddrPort
+	group         uint16 // of the portal; 0: that of the target
 	params        login.Params
-	session       *session // of a normal session, from Enter on
+	conn          *connection // of a normal session, from Enter on
+	asking        bool        // a discovery session that has a place in Server.asking
+	iser          bool        // the connection is one of iSER
 }
 
 // Policy implements login.Registry.
@@ -36,7 +41,7 @@ func (g *greeting) Policy(r *login.Request) login.Policy {
 	if !t.admits(r, g.remote.Addr(), true) {
 		return login.Policy{Status: pdu.AuthorizationFailure}
 	}
-	p := login.Policy{PortalGroupTag: t.PortGroup, Alias: t.Alias}
+	p := login.Policy{PortalGroupTag: t.at(g.group), Alias: t.Alias}
 	if len(t.Users) != 0 {
 		p.CHAP = t.verifier()
 	}
@@ -76,35 +81,60 @@ func (g *greeting) Existing(r *login.Request) login.Existing {
 	s := g.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.sessions[keyOf(r)]
+	e := s.sessions[g.key(r)]
 	if e == nil || r.Discovery {
 		return login.Existing{}
 	}
-	return login.Existing{Session: true, TSIH: e.handle, Connection: e.params.CID == r.CID, Connections: 1, MaxConnections: 1}
+	return login.Existing{
+		Session: true, TSIH: e.handle, Connection: e.with(r.CID) != nil,
+		Connections: len(e.conns), MaxConnections: int(e.agreed.MaxConnections),
+	}
 }
 
-func keyOf(r *login.Request) sessionKey { return sessionKey{r.InitiatorName, r.TargetName, r.ISID} }
+// key returns the key of the session that the initiator wants.
+func (g *greeting) key(r *login.Request) sessionKey {
+	k := sessionKey{r.InitiatorName, r.TargetName, r.ISID, g.group}
+	if t := g.server.targets[r.TargetName]; t != nil {
+		k.group = t.at(g.group)
+	}
+	return k
+}
+
+// at returns the tag of the portal group of a portal.
+func (t *target) at(group uint16) uint16 {
+	if group == 0 {
+		return t.PortGroup
+	}
+	return group
+}
 
 // Enter implements login.Registry. A session with the same key ends first (RFC 7143
 // §6.3.5).
 func (g *greeting) Enter(r *login.Request, a login.Action, p *login.Params) (uint16, pdu.LoginStatus) {
 	if r.Discovery {
-		return 1, pdu.LoginSuccess
+		select {
+		case g.server.asking <- struct{}{}:
+			g.asking = true
+			return 1, pdu.LoginSuccess
+		default:
+			return 0, pdu.OutOfResources
+		}
 	}
 	s, t := g.server, g.server.targets[r.TargetName]
 	if !t.admits(r, g.remote.Addr(), false) {
 		return 0, pdu.AuthorizationFailure
 	}
-	if a != login.NewSession && a != login.ReinstateSession {
-		return 0, pdu.TooManyConnections
+	if a == login.AddConnection || a == login.ReinstateConnection {
+		return g.join(r, p)
 	}
+	g.buryOthers(r)
 	for {
 		old, status := g.enter(r, t, p)
 		if old == nil {
 			if status != pdu.LoginSuccess {
 				return 0, status
 			}
-			return g.session.handle, status
+			return g.conn.handle, status
 		}
 		old.end()
 		select {
@@ -118,12 +148,54 @@ func (g *greeting) Enter(r *login.Request, a login.Action, p *login.Params) (uin
 	}
 }
 
+// buryOthers ends the other sessions of the initiator whose peer has closed the connection
+// without a logout. An initiator that comes back at once with another ISID must not find what
+// its old session has left at a unit, such as a reservation.
+func (g *greeting) buryOthers(r *login.Request) {
+	for _, old := range g.server.sessionsOf(r.InitiatorName, r.TargetName) {
+		if !old.deserted() {
+			continue
+		}
+		old.end()
+		select {
+		case <-old.ended:
+		case <-g.ctx.Done():
+			return
+		}
+	}
+}
+
+// sessionsOf returns the sessions of an initiator with a target.
+func (s *Server) sessionsOf(initiator, target string) (all []*session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k, e := range s.sessions {
+		if k.initiator == initiator && k.target == target {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// deserted reports whether the initiator has closed a connection of the session.
+func (e *session) deserted() bool {
+	return slices.ContainsFunc(e.connections(), func(c *connection) bool {
+		select {
+		case <-c.ready:
+			conn, ok := c.conn.(interface{ PeerClosed() bool })
+			return ok && conn.PeerClosed()
+		default:
+			return false // the login is not over
+		}
+	})
+}
+
 // enter makes the session, or returns the one that is in its place.
 func (g *greeting) enter(r *login.Request, t *target, p *login.Params) (old *session, _ pdu.LoginStatus) {
 	s := g.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key := keyOf(r)
+	key := g.key(r)
 	if old = s.sessions[key]; old != nil {
 		return old, pdu.LoginSuccess
 	}
@@ -136,14 +208,18 @@ func (g *greeting) enter(r *login.Request, t *target, p *login.Params) (old *ses
 	if s.handle++; s.handle == 0 {
 		s.handle = 1
 	}
-	g.session = newSession(g, key, t, s.handle, *p, r.User)
-	s.sessions[key] = g.session
+	e := newSession(g, key, t, s.handle, p, r.User)
+	g.conn = e.add(g, p)
+	s.sessions[key] = e
 	return nil, pdu.LoginSuccess
 }
 
 // abandon forgets the session of a login that has failed.
 func (g *greeting) abandon() {
-	if g.session != nil {
-		g.session.cleanup()
+	if g.conn != nil {
+		g.conn.cleanup()
+	}
+	if g.asking {
+		<-g.server.asking
 	}
 }

@@ -138,24 +138,28 @@ func (b *bare) logOut() {
 }
 
 // TestServeLogout: what a session leaves at a unit is gone for the session that logs in
-// after the Logout Response.
+// after the Logout Response, or after the initiator has closed the connection.
 func TestServeLogout(t *testing.T) {
-	s := serveOn(t, ram(t, 1<<20), func(c *iscsi.ServerConfig) {
-		l := c.Targets[0].LUNs[1]
-		l.Removable = true
-		c.Targets[0].LUNs[1] = l
-	})
-	for i := range byte(100) {
-		b := logIn(t, s, pdu.ISID{0x80, i})
-		if status, sense := b.command(0x1b, 0, 0, 0, 2); status != 0 { // START STOP UNIT: unload
-			t.Fatalf("unload after logout %d: status %#x, sense % x", i, status, sense)
-		}
-		for _, cdb := range [][]byte{{0x1b, 0, 0, 0, 3}, {0x1e, 0, 0, 0, 1}} { // load; PREVENT ALLOW MEDIUM REMOVAL
-			if status, sense := b.command(cdb...); status != 0 {
-				t.Fatalf("command %#x: status %#x, sense % x", cdb[0], status, sense)
+	for name, leave := range map[string]func(*bare){"logout": (*bare).logOut, "close": func(b *bare) { b.socket.Close() }} {
+		t.Run(name, func(t *testing.T) {
+			s := serveOn(t, ram(t, 1<<20), func(c *iscsi.ServerConfig) {
+				l := c.Targets[0].LUNs[1]
+				l.Removable = true
+				c.Targets[0].LUNs[1] = l
+			})
+			for i := range byte(100) {
+				b := logIn(t, s, pdu.ISID{0x80, i})
+				if status, sense := b.command(0x1b, 0, 0, 0, 2); status != 0 { // START STOP UNIT: unload
+					t.Fatalf("unload of session %d: status %#x, sense % x", i, status, sense)
+				}
+				for _, cdb := range [][]byte{{0x1b, 0, 0, 0, 3}, {0x1e, 0, 0, 0, 1}} { // load; PREVENT ALLOW MEDIUM REMOVAL
+					if status, sense := b.command(cdb...); status != 0 {
+						t.Fatalf("command %#x: status %#x, sense % x", cdb[0], status, sense)
+					}
+				}
+				leave(b)
 			}
-		}
-		b.logOut()
+		})
 	}
 }
 

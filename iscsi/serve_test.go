@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -72,10 +71,10 @@ func TestServeDisk(t *testing.T) {
 	}
 }
 
-func serveDisk(t *testing.T, carrier, arguments, kind string) {
-	r := rig.On(t)
-	var p *pair.Pair
-	config := func(side pair.Side) rdma.Config { return rdma.Config{KernelPort: true, NoControl: true} }
+// bothEnds makes a pair of namespaces, and opens an adapter for a carrier in each.
+func bothEnds(t testing.TB, carrier string) (p *pair.Pair, adapters map[pair.Side]*rdma.Adapter) {
+	t.Helper()
+	config := func(pair.Side) rdma.Config { return rdma.Config{KernelPort: true, NoControl: true} }
 	if carrier == "AF_XDP" {
 		p = netns.XDPPair(t, pair.Config{})
 		config = func(side pair.Side) rdma.Config {
@@ -84,21 +83,21 @@ func serveDisk(t *testing.T, carrier, arguments, kind string) {
 	} else {
 		p = netns.Pair(t, pair.Config{})
 	}
-	adapters := map[pair.Side]*rdma.Adapter{}
+	adapters = map[pair.Side]*rdma.Adapter{}
 	for _, side := range []pair.Side{ours, theirs} {
 		netns.In(t, p, side, func() (err error) {
 			adapters[side], err = rdma.Open(config(side))
 			return err
 		})
-		t.Cleanup(func() { r.Check(adapters[side].Close()) })
+		t.Cleanup(func() { rig.Check(t, adapters[side].Close()) })
 	}
-	var b unit.Backend = ram(t, 64<<20)
-	if kind == "file" {
-		m, err := backend.OpenFile(filepath.Join(t.TempDir(), "disk"), backend.FileOptions{Create: true, Size: 64 << 20})
-		r.Must(err)
-		t.Cleanup(func() { r.Check(m.Close()) })
-		b = m
-	}
+	return p, adapters
+}
+
+func serveDisk(t *testing.T, carrier, arguments, kind string) {
+	r := rig.On(t)
+	p, adapters := bothEnds(t, carrier)
+	b := medium(t, kind)
 	address := netip.AddrPortFrom(p.Ends[theirs].V4.Addr(), 3260).String()
 	s := serveOn(t, b, func(c *iscsi.ServerConfig) {
 		c.Adapter, c.Address = adapters[theirs], address
@@ -225,10 +224,10 @@ func TestServeEnds(t *testing.T) {
 // TestServeConfig: Serve says everything that is wrong.
 func TestServeConfig(t *testing.T) {
 	_, err := iscsi.Serve(context.Background(), iscsi.ServerConfig{
-		Depth: 5000, Workers: -1, Wishes: login.Wishes{ErrorRecoveryLevel: 1},
+		Depth: 5000, Workers: -1, Wishes: login.Wishes{ErrorRecoveryLevel: 2},
 		Targets: []iscsi.TargetConfig{{Name: "disk", LUNs: map[uint16]iscsi.LUN{300: {}}, Users: map[string]string{"alice": "short"}}},
 	})
-	for _, want := range []string{"Depth is 5000", "Workers is -1", "error recovery level 0", `target name "disk"`, "LUN 300", "less than 12 octets"} {
+	for _, want := range []string{"Depth is 5000", "Workers is -1", "error recovery level 0 or 1", `target name "disk"`, "LUN 300", "less than 12 octets"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in %v", want, err)
 		}

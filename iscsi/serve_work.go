@@ -5,7 +5,6 @@ import (
 
 	"github.com/stag-rdma/stag/iscsi/flow"
 	"github.com/stag-rdma/stag/iscsi/login"
-	"github.com/stag-rdma/stag/iscsi/pdu"
 	"github.com/stag-rdma/stag/iscsi/unit"
 )
 
@@ -14,13 +13,14 @@ type workQueue struct {
 	mu      sync.Mutex
 	arrived sync.Cond
 	jobs    []work
+	parked  []work // atomic commands that wait for writes into lent memory
 	stopped bool
 }
 
-// work is a job of a session.
+// work is a job of a connection.
 type work struct {
-	session *session
-	job     *flow.Job
+	conn *connection
+	job  *flow.Job
 }
 
 // start starts n goroutines.
@@ -29,7 +29,7 @@ func (q *workQueue) start(s *Server, n int) {
 	for range n {
 		s.running.Go(func() {
 			for w, ok := q.next(); ok; w, ok = q.next() {
-				w.session.do(w.job)
+				w.conn.do(w.job)
 			}
 		})
 	}
@@ -43,8 +43,8 @@ func (q *workQueue) stop() {
 	q.arrived.Broadcast()
 }
 
-// add takes the jobs of a session's machine.
-func (q *workQueue) add(e *session) {
+// add takes the jobs of a connection's machine.
+func (q *workQueue) add(e *connection) {
 	q.mu.Lock()
 	n := 0
 	for j := e.machine.TakeWork(); j != nil; n++ {
@@ -52,6 +52,25 @@ func (q *workQueue) add(e *session) {
 		q.jobs = append(q.jobs, work{e, j})
 		j = next
 	}
+	q.mu.Unlock()
+	for range n {
+		q.arrived.Signal()
+	}
+}
+
+// park keeps a job until unpark.
+func (q *workQueue) park(w work) {
+	q.mu.Lock()
+	q.parked = append(q.parked, w)
+	q.mu.Unlock()
+}
+
+// unpark gives all parked jobs to the goroutines.
+func (q *workQueue) unpark() {
+	q.mu.Lock()
+	n := len(q.parked)
+	q.jobs = append(q.jobs, q.parked...)
+	q.parked = nil
 	q.mu.Unlock()
 	for range n {
 		q.arrived.Signal()
@@ -76,53 +95,91 @@ func (q *workQueue) next() (work, bool) {
 	return w, true
 }
 
-// do does a job.
-func (e *session) do(j *flow.Job) {
+// do does a job, or leaves it to another goroutine.
+func (e *connection) do(j *flow.Job) {
 	switch j.Op {
 	case flow.JobBegin:
-		e.server.luns[j.Task.Nexus.Unit()].begin(j)
+		if !e.begin(j) {
+			return
+		}
 	case flow.JobRun:
-		e.server.luns[j.Task.Nexus.Unit()].run(j)
+		if !e.run(j) {
+			return
+		}
 	case flow.JobText:
 		e.text(j)
 	case flow.JobReset:
-		e.reset(j)
+		e.server.running.Go(func() { e.reset(j) })
+		return
+	case flow.JobSpread:
+		e.parts(j)
+		if !j.Spread() {
+			return
+		}
 	case flow.JobLogout:
-		e.detach(false)
+		e.logOut(j)
 	}
+	e.finish(j)
+}
+
+// finish gives a job back.
+func (e *connection) finish(j *flow.Job) {
 	e.machine.Done(j)
 	<-e.ready
 	e.conn.Wake()
 }
 
-// begin begins a command, and runs it unless it needs Data-Out.
-func (l *lun) begin(j *flow.Job) {
+// begin begins a command, and runs it unless it needs Data-Out. It returns false if the job
+// is left to others.
+func (e *connection) begin(j *flow.Job) (done bool) {
+	l := e.server.luns[j.Task.Nexus.Unit()]
 	l.state.Lock()
 	j.Let = l.unit.Begin(&j.Task)
 	runs := j.Let && j.Task.Dir != unit.DataOut && j.Allot()
-	exclusive := runs && j.Task.Exclusive()
-	if exclusive {
-		l.medium.Lock()
-		l.unit.Run(&j.Task)
-		l.medium.Unlock()
+	if runs && j.Task.Exclusive() && l.unit.Claim(&j.Task).Free() {
+		rest := l.alone(j)
+		l.state.Unlock()
+		return e.goesOn(l, rest, j)
 	}
 	l.state.Unlock()
-	if runs && !exclusive {
-		l.shared(j)
-	}
+	return !runs || e.run(j)
 }
 
-// run runs a command.
-func (l *lun) run(j *flow.Job) {
+// run runs a command. One that must be atomic is parked while a write has lent memory of its
+// blocks: that can take as long as the initiator of the write likes. run returns false if
+// the job is left to others.
+func (e *connection) run(j *flow.Job) (done bool) {
+	l := e.server.luns[j.Task.Nexus.Unit()]
 	if !j.Task.Exclusive() {
 		l.shared(j)
-		return
+		return true
+	}
+	if claim := l.unit.Claim(&j.Task); !claim.Free() {
+		w := &e.server.work
+		j.Op = flow.JobRun
+		w.park(work{e, j})
+		if claim.Free() { // the write ended before the job was parked
+			w.unpark()
+		}
+		return false
 	}
 	l.state.Lock()
-	l.medium.Lock()
-	l.unit.Run(&j.Task)
-	l.medium.Unlock()
+	rest := l.alone(j)
 	l.state.Unlock()
+	return e.goesOn(l, rest, j)
+}
+
+// alone runs an exclusive command. The caller has locked state. A command that does not use
+// the medium, such as INQUIRY, does not wait for a slow one.
+func (l *lun) alone(j *flow.Job) rest {
+	if j.Task.UsesMedium() {
+		l.medium.Lock()
+		defer l.medium.Unlock()
+	}
+	l.unit.Run(&j.Task)
+	r := rest{l.unit.Sanitizing(&j.Task), l.aborted}
+	l.aborted = nil
+	return r
 }
 
 // shared runs a command beside others.
@@ -133,74 +190,17 @@ func (l *lun) shared(j *flow.Job) {
 }
 
 // text answers a Text Request.
-func (e *session) text(j *flow.Job) {
+func (e *connection) text(j *flow.Job) {
 	p := e.params
 	p.MaxSendLength = 0 // Answer sets it if the initiator has a new limit
-	answer, ok := login.Answer(j.Text, &p, func(name string) []login.Record { return e.records(name) })
-	if !ok {
-		answer = nil
-	}
-	j.Text, j.MaxSend = answer, p.MaxSendLength
+	answer, ok := login.Answer(j.Text, &p, e.records)
+	j.Text, j.MaxSend, j.Refused = answer, p.MaxSendLength, !ok
 }
 
 // records returns the target of the session, if name is its name.
-func (e *session) records(name string) []login.Record {
+func (e *connection) records(name string) []login.Record {
 	if name != e.target.Name {
 		return nil
 	}
-	return []login.Record{e.target.record(e.local)}
-}
-
-// reset resets units. The commands of other sessions end without a response, and these
-// sessions get a unit attention condition.
-func (e *session) reset(j *flow.Job) {
-	s := e.server
-	all := j.Function != pdu.LogicalUnitReset
-	s.mu.Lock()
-	var others []*session
-	for _, o := range s.sessions {
-		if o != e && o.target == e.target {
-			others = append(others, o)
-		}
-	}
-	s.mu.Unlock()
-	for _, o := range others {
-		o.purge(j.LUN, all)
-		if j.Function == pdu.TargetColdReset {
-			o.end()
-		}
-	}
-	for id, l := range e.target.luns {
-		if all || id == j.LUN {
-			l.state.Lock()
-			l.medium.Lock()
-			l.unit.Reset()
-			l.medium.Unlock()
-			l.state.Unlock()
-		}
-	}
-	j.Response = pdu.FunctionComplete
-}
-
-// purge aborts commands of the session.
-func (e *session) purge(lun uint64, all bool) {
-	select {
-	case <-e.ready:
-		e.machine.Purge(lun, all)
-		e.conn.Wake()
-	default: // no command yet
-	}
-}
-
-// abortNexus aborts the commands of a nexus, for PREEMPT AND ABORT.
-func (s *Server) abortNexus(n *unit.Nexus) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, e := range s.sessions {
-		for l, own := range e.nexuses {
-			if own == n {
-				e.purge(l.id, false)
-			}
-		}
-	}
+	return []login.Record{e.server.record(e.target, e.local, e.iser != nil)}
 }

@@ -1,7 +1,6 @@
 package iscsi
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -23,26 +22,27 @@ const (
 	controlSlots = 4  // pings, aborts, logout
 )
 
-// Session is a session with a target, over one connection at a time. It survives the end of
-// a connection: it logs in again, and sends the commands again that had no status. A
-// Session is safe for concurrent use.
+// Session is a session with a target, over one connection at a time, or over several
+// (Config.Connections). It survives the end of a connection: it logs in again, with all
+// connections, and sends the commands again that had no status. A Session is safe for
+// concurrent use.
 type Session struct {
 	// Dial sets these fields, and they never change.
-	url    URL
-	cfg    Config
-	own    *rdma.Adapter // adapter that Dial opened; nil: the program's
-	device *adapter.Adapter
-	isid   pdu.ISID
-	pd     tpt.PD
-	tags   *tpt.Tags
-	flow   *flow.Initiator
-	calls  calls
-	manage calls // pings, aborts, logout, and the check of the units
+	url     URL
+	cfg     Config
+	own     *rdma.Adapter // adapter that Dial opened; nil: the program's
+	adapter *rdma.Adapter
+	device  *adapter.Adapter
+	isid    pdu.ISID
+	pd      tpt.PD
+	conns   []*sessionConn // one, or as many as the leading login has agreed on
+	numbers *flow.Numbers  // of commands over several connections; nil: there is one
+	bundle  link           // several connections as one; nil: there is one
 
-	conn  atomic.Pointer[adapter.Conn] // the youngest connection
-	news  chan struct{}                // there are events, or the connection has ended
-	asked chan question                // to the session's goroutine
-	done  chan struct{}                // closed when the session has ended and its entries are free
+	turn  atomic.Uint32 // of the connections, for calls
+	news  chan struct{} // there are events, or the connection has ended
+	asked chan question // to the session's goroutine
+	done  chan struct{} // closed when the session has ended and its entries are free
 
 	recovery // of the session's goroutine
 
@@ -53,22 +53,37 @@ type Session struct {
 	portal string // where the connection leads
 	cause  error  // why the session has ended
 	disks  []*Disk
-	spare  []*flow.Queue
-	next   int // first slot of the next queue
+	spare  []*sessionQueue
+	next   int // first slot of the next queue at each connection
 	closed bool
 }
 
-// reserve takes the session's protection domain and entries of the table.
-func (s *Session) reserve() (err error) {
+// reserve takes the session's protection domain, and for each of n connections its entries
+// of the table.
+func (s *Session) reserve(n int) (err error) {
 	t := s.device.Table()
 	if s.pd, err = t.NewPD(); err != nil {
 		return err
 	}
-	if s.tags, err = t.ReserveTags(s.pd, callSlots+controlSlots+s.cfg.Depth); err != nil {
-		return errors.Join(err, t.FreePD(s.pd))
+	for i := range n {
+		c := &sessionConn{s: s, cid: uint16(i)}
+		if c.tags, err = reserveTags(s.device, s.pd, s.slots()); err != nil {
+			s.freeEntries()
+			return err
+		}
+		s.conns = append(s.conns, c)
 	}
 	s.next = callSlots + controlSlots
 	return nil
+}
+
+// reserveTags makes the entries of a session's commands. Only an engine looks them up in the
+// table of its adapter.
+func reserveTags(a *adapter.Adapter, pd tpt.PD, n int) (*tpt.Tags, error) {
+	if a.Config().KernelPort {
+		return a.Table().OwnTags(pd, n)
+	}
+	return a.Table().ReserveTags(pd, n)
 }
 
 // Target returns the iSCSI name of the target.
@@ -88,14 +103,9 @@ func (s *Session) Digests() (header, data bool) {
 	return s.params.Digests.Header, s.params.Digests.Data
 }
 
-// Stats counts what a session has done.
-type Stats struct {
-	Commands, Completed uint64 // commands and requests that have left, and that have ended
-	PDUsIn, PDUsOut     uint64
-	Placed, Sent        uint64 // octets of data that were placed by tag, and that were sent
-	Refused, Stale      uint64 // PDUs that were refused, among them those for canceled commands
-	DigestErrors        uint64
-}
+// Connections returns how many connections the session has: Config.Connections, or fewer if
+// the target does not permit as many.
+func (s *Session) Connections() int { return len(s.conns) }
 
 // Err returns why the session has ended, or nil.
 func (s *Session) Err() error {
@@ -164,33 +174,10 @@ func (s *Session) free() {
 }
 
 func (s *Session) freeEntries() {
-	s.tags.Release()
+	for _, c := range s.conns {
+		c.tags.Release()
+	}
 	if err := s.device.Table().FreePD(s.pd); err != nil {
 		s.cfg.Log.Error("iscsi session", "err", err)
 	}
-}
-
-// takeQueue returns a queue of n slots of the session.
-func (s *Session) takeQueue(n int) (*flow.Queue, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i, q := range s.spare {
-		if q.Depth() == n {
-			s.spare = append(s.spare[:i], s.spare[i+1:]...)
-			return q, nil
-		}
-	}
-	if left := s.tags.Len() - s.next; n < 1 || n > left {
-		return nil, fmt.Errorf("iscsi: a queue of depth %d: the session has %d of %d commands left: choose fewer, close a queue, or raise Config.Depth", n, left, s.cfg.Depth)
-	}
-	q := s.flow.NewQueue(s.next, n)
-	s.next += n
-	return q, nil
-}
-
-// giveQueue takes back a queue without commands in flight.
-func (s *Session) giveQueue(q *flow.Queue) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.spare = append(s.spare, q)
 }

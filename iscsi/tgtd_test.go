@@ -2,7 +2,6 @@ package iscsi_test
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/iscsi"
@@ -173,13 +171,16 @@ func TestQueue(t *testing.T) {
 // TestBursts writes with each way of R2T, immediate and unsolicited data.
 func TestBursts(t *testing.T) {
 	for _, carrier := range carriers {
-		s := newStage(t, carrier, tgtd.Config{Keys: map[string]string{"MaxRecvDataSegmentLength": "65536", "InitialR2T": "No", "MaxOutstandingR2T": "4"}})
+		s := newStage(t, carrier, tgtd.Config{Keys: map[string]string{"MaxRecvDataSegmentLength": "65536", "InitialR2T": "No", "MaxOutstandingR2T": "4",
+			"MaxBurstLength": "16777215", "FirstBurstLength": "16777215"}})
 		for _, c := range []iscsi.Config{
 			{}, {RequireR2T: true}, {NoImmediateData: true}, {RequireR2T: true, NoImmediateData: true},
 			{MaxBurstLength: 512, FirstBurstLength: 512}, {MaxBurstLength: 1 << 16, FirstBurstLength: 1 << 16, MaxOutstandingR2T: 8},
+			{MaxBurstLength: 512, FirstBurstLength: 512, MaxOutstandingR2T: 8, NoImmediateData: true},
+			{MaxBurstLength: 1<<24 - 1, FirstBurstLength: 1<<24 - 1}, {MaxBurstLength: 1<<24 - 1, FirstBurstLength: 512},
 			{MaxRecvDataSegmentLength: 512},
 		} {
-			t.Run(fmt.Sprintf("%s %v %v %d %d", carrier, c.RequireR2T, c.NoImmediateData, c.MaxBurstLength, c.MaxRecvDataSegmentLength), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s %v %v %d %d %d", carrier, c.RequireR2T, c.NoImmediateData, c.MaxBurstLength, c.FirstBurstLength, c.MaxRecvDataSegmentLength), func(t *testing.T) {
 				c.Adapter = s.adapter
 				d, err := iscsi.Dial(s.Ctx(), s.target.URL(""), c)
 				rig.Must(t, err)
@@ -302,44 +303,7 @@ func TestCancel(t *testing.T) {
 		t.Run(carrier, func(t *testing.T) {
 			s := newStage(t, carrier, tgtd.Config{})
 			d := s.dial("", iscsi.Config{})
-			const n = 256 << 10
-			buf := make([]byte, n)
-			read := []byte{0x28, 0, 0, 0, 0, 0, 0, 2, 0, 0}
-			write := []byte{0x2a, 0, 0, 0, 0, 0, 0, 2, 0, 0}
-			canceled := 0
-			for i := range 200 {
-				ctx, cancel := context.WithTimeout(s.Ctx(), time.Duration(i*10)*time.Microsecond)
-				c := iscsi.Command{LUN: tgtd.LUN, CDB: read, In: buf}
-				if i%4 == 3 {
-					c = iscsi.Command{LUN: tgtd.LUN, CDB: write, Out: buf}
-				}
-				_, err := d.Session().Do(ctx, c)
-				if cancel(); errors.Is(err, context.DeadlineExceeded) {
-					canceled++
-				} else {
-					s.Must(err)
-				}
-				for k := range buf {
-					buf[k] = byte(i)
-				}
-				time.Sleep(time.Duration(i%5) * 100 * time.Microsecond)
-				for k := range buf {
-					if buf[k] != byte(i) {
-						t.Fatalf("round %d: octet %d changed after Do returned", i, k)
-					}
-				}
-			}
-			if canceled == 0 {
-				t.Error("nothing was canceled")
-			}
-			want, got := random(n, 1), make([]byte, n)
-			_, err := d.WriteAt(want, 1<<20)
-			s.Must(err)
-			_, err = d.ReadAt(got, 1<<20)
-			s.Must(err)
-			if !bytes.Equal(got, want) {
-				t.Error("wrong octets after the cancels")
-			}
+			cancelMany(s.Stage, d)
 		})
 	}
 }

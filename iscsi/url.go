@@ -6,9 +6,11 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/stag-rdma/stag/iscsi/flow"
 	"github.com/stag-rdma/stag/iscsi/login"
 )
 
@@ -21,17 +23,29 @@ const maxLUN = 1<<14 - 1
 // URL names a logical unit or a portal, in the syntax of libiscsi:
 //
 //	iscsi://[user[%secret]@]host[:port][/target[/lun]][?argument=value&…]
+//	iser://…
+//
+// iser means that the connection is RDMA. Such a connection has no digests: the CRC of MPA
+// protects every octet.
 //
 // The arguments are header_digest and data_digest (none or crc32c; both by comma, the
 // preferred first), target_user and target_password (the target must prove them), and auth
-// (md5, sha1, sha-256, sha3-256). Secrets that the URL does not have come from the
+// (md5, sha1, sha-256, sha3-256). path (host[:port], may be repeated) is another portal of
+// the target, and policy (round-robin, queue-depth, failover) says which path a command
+// takes: see DialMultipath. connections is how many connections a session has:
+// see Config.Connections. Secrets that the URL does not have come from the
 // environment: LIBISCSI_CHAP_USERNAME, LIBISCSI_CHAP_PASSWORD,
 // LIBISCSI_CHAP_TARGET_USERNAME, LIBISCSI_CHAP_TARGET_PASSWORD.
 type URL struct {
 	Portal string // host:port
 	Target string // iSCSI name; "" for a portal
 	LUN    uint16
+	ISER   bool     // the connection is RDMA (RFC 7145)
+	Paths  []string // host:port of further portals of the target
 
+	connections              int    // of a session; 0: the URL does not say
+	policy                   Policy // valid if policed
+	policed                  bool
 	chap                     *login.Credentials
 	headerDigest, dataDigest []login.Digest // nil: the URL does not say
 }
@@ -40,7 +54,9 @@ type URL struct {
 func ParseURL(s string) (u URL, err error) {
 	rest, ok := strings.CutPrefix(s, "iscsi://")
 	if !ok {
-		return URL{}, errors.New("iscsi URL: it does not begin with iscsi://")
+		if rest, u.ISER = strings.CutPrefix(s, "iser://"); !u.ISER {
+			return URL{}, errors.New("iscsi URL: it begins with neither iscsi:// nor iser://")
+		}
 	}
 	rest, query, _ := strings.Cut(rest, "?")
 	authority, path, hasPath := strings.Cut(rest, "/")
@@ -121,6 +137,12 @@ func (u *URL) setArguments(query string) error {
 			peer = value
 		case "target_password":
 			peerSecret = value
+		case "connections":
+			err = u.setConnections(value)
+		case "path":
+			err = u.setPaths(list)
+		case "policy":
+			err = u.setPolicy(value)
 		case "auth":
 			algorithms, err = algorithm(value)
 		default:
@@ -129,6 +151,12 @@ func (u *URL) setArguments(query string) error {
 		if err != nil {
 			return err
 		}
+	}
+	if u.ISER && (wants(u.headerDigest) || wants(u.dataDigest)) {
+		return errors.New("iscsi URL: iSER has no digests, because the CRC of MPA protects every octet: leave header_digest and data_digest out")
+	}
+	if u.ISER && u.connections > 1 {
+		return errISERConnections
 	}
 	if u.chap == nil {
 		if peerSecret != "" {
@@ -141,6 +169,57 @@ func (u *URL) setArguments(query string) error {
 		u.chap.PeerUser, u.chap.PeerSecret = peer, login.Secret(peerSecret)
 	}
 	return nil
+}
+
+var errISERConnections = errors.New("a session of iSER has one connection: leave connections out")
+
+// wants reports whether a list demands a digest.
+func wants(list []login.Digest) bool {
+	return len(list) != 0 && !slices.Contains(list, login.NoDigest)
+}
+
+// setPaths reads further portals.
+func (u *URL) setPaths(list []string) error {
+	for _, authority := range list {
+		p, err := portal(authority)
+		if err != nil {
+			return fmt.Errorf("%w, in path=%s", err, authority)
+		}
+		u.Paths = append(u.Paths, p)
+	}
+	return nil
+}
+
+func (u *URL) setConnections(value string) error {
+	n, err := strconv.Atoi(value)
+	if err != nil || n < 1 || n > flow.MaxConnections {
+		return fmt.Errorf("iscsi URL: %s connections in a session: choose 1 to %d", value, flow.MaxConnections)
+	}
+	u.connections = n
+	return nil
+}
+
+func (u *URL) setPolicy(name string) error {
+	i := slices.Index(policies, name)
+	if i < 0 {
+		return fmt.Errorf("iscsi URL: the policy %q: choose %s", name, strings.Join(policies, ", "))
+	}
+	u.policy, u.policed = Policy(i), true
+	return nil
+}
+
+// spread returns a URL for each path.
+func (u URL) spread() []URL {
+	all := []URL{u}
+	for _, p := range u.Paths {
+		other := u
+		other.Portal = p
+		all = append(all, other)
+	}
+	for i := range all {
+		all[i].Paths = nil
+	}
+	return all
 }
 
 // digests reads a list of digests.

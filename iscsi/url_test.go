@@ -34,6 +34,10 @@ func TestURLs(t *testing.T) {
 		{in: "iscsi://alice%a@b%c@[2001:db8::1]", portal: "[2001:db8::1]:3260", user: "alice", secret: "a@b%c"},
 		{in: "iscsi://alice%alicesecret12@h?target_user=bob&target_password=bobsecret12345", portal: "h:3260", user: "alice", secret: "alicesecret12", peer: "bob"},
 
+		{in: "iscsi://h?path=&policy=failover", wrong: "names no host"},
+		{in: "iscsi://h?path=a:b", wrong: "1 to 65535"},
+		{in: "iscsi://h?policy=random", wrong: "choose round-robin, queue-depth, failover"},
+
 		{in: "192.0.2.1", wrong: "iscsi://"},
 		{in: "http://192.0.2.1", wrong: "iscsi://"},
 		{in: "iscsi://", wrong: "names no host"},
@@ -102,5 +106,22 @@ func TestURLDigests(t *testing.T) {
 	if err != nil || !slices.Equal(u.headerDigest, []login.Digest{login.CRC32C, login.NoDigest}) ||
 		!slices.Equal(u.dataDigest, []login.Digest{login.NoDigest}) || !slices.Equal(u.chap.Algorithms, []login.Algorithm{login.SHA256}) {
 		t.Errorf("%+v, %v", u, err)
+	}
+}
+
+// TestPathURLs: further portals, and the policy.
+func TestPathURLs(t *testing.T) {
+	u, err := ParseURL("iscsi://h/iqn.a/2?path=h2&path=[2001:db8::1]:3261&policy=queue-depth&data_digest=crc32c")
+	if err != nil || !slices.Equal(u.Paths, []string{"h2:3260", "[2001:db8::1]:3261"}) || u.policy != LeastQueueDepth || !u.policed {
+		t.Fatalf("%+v, %v", u, err)
+	}
+	var portals []string
+	for _, x := range u.spread() {
+		if portals = append(portals, x.Portal); x.Target != "iqn.a" || x.LUN != 2 || len(x.dataDigest) != 1 || x.Paths != nil {
+			t.Errorf("%+v", x)
+		}
+	}
+	if !slices.Equal(portals, []string{"h:3260", "h2:3260", "[2001:db8::1]:3261"}) {
+		t.Errorf("portals %v", portals)
 	}
 }

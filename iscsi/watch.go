@@ -32,8 +32,13 @@ func (s *Session) watch() {
 		defer stop()
 		s.run()
 		s.drop()
-		s.flow.Finish()
+		for _, c := range s.conns {
+			c.flow.Finish()
+		}
 		s.device.Board().Deliver()
+		for _, c := range s.conns {
+			c.seen.remove()
+		}
 		s.free()
 		close(s.done)
 	})
@@ -61,21 +66,26 @@ func (s *Session) run() {
 
 // work does what the events and the time demand.
 func (s *Session) work(now clock.Instant) {
-	s.takeEvents(now)
-	if over, why, cause := s.flow.Over(); over && s.linked {
+	for _, c := range s.conns {
+		c.takeEvents(now)
+		c.sendAborts()
+	}
+	if over, why, cause := s.flowsOver(); over && s.linked {
 		s.broken(now, endOf(why, cause))
 	}
-	s.machine.Alive(s.flow.Heard())
+	s.machine.Alive(s.heard())
 	s.machine.Tick(now)
-	for slot, c := range s.kept {
-		if s.flow.Canceled(slot) {
+	for id, c := range s.kept {
+		if conn, slot := s.slotOf(id); conn.flow.Canceled(slot) {
 			s.machine.Cancel(now, c)
 		}
 	}
 	if s.linked && s.held && s.machine.Clean() {
 		s.held = false
-		s.flow.Admit()
-		s.conn.Load().Wake()
+		for _, c := range s.conns {
+			c.flow.Admit()
+		}
+		s.link().Wake()
 	}
 	if !s.linked {
 		s.settle()
@@ -99,33 +109,24 @@ func (s *Session) leave(now clock.Instant) {
 	s.machine.Close(now)
 }
 
-// try posts a request if there is room, and nobody waits for the answer.
-func (s *Session) try(h *pdu.Header) {
-	select {
-	case s.manage.room <- struct{}{}:
-		s.manage.post(flow.Command{Request: h}) // if the connection has ended, the caller will see it
-	default:
-	}
-}
-
 // takeEvents handles what the target has sent on its own, and what was refused.
-func (s *Session) takeEvents(now clock.Instant) {
+func (c *sessionConn) takeEvents(now clock.Instant) {
 	var e flow.Event
 	any := false
-	for s.flow.TakeEvent(&e) {
+	for c.flow.TakeEvent(&e) {
 		any = true
-		s.handle(now, &e)
+		c.handle(now, &e)
 	}
 	if any {
-		s.conn.Load().Wake() // the connection may have waited for room for events
+		c.wake() // the connection may have waited for room for events
 	}
 }
 
-func (s *Session) handle(now clock.Instant, e *flow.Event) {
-	h := &e.Header
+func (c *sessionConn) handle(now clock.Instant, e *flow.Event) {
+	s, h := c.s, &e.Header
 	switch {
 	case e.Why == flow.Canceled:
-		s.try(h)
+		c.abort(h)
 	case e.Why == flow.OK && h.Opcode() == pdu.OpAsync:
 		s.machine.Async(now, h)
 	case e.Why == flow.OK:
