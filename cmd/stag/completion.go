@@ -57,6 +57,7 @@ var values = map[string]cobra.CompletionFunc{
 	"pid":        completeEngine,
 	"vpd":        cobra.FixedCompletions(storage.PageNames(), cobra.ShellCompDirectiveNoFileComp),
 	"block-size": cobra.FixedCompletions([]string{"512", "4096"}, cobra.ShellCompDirectiveNoFileComp),
+	"driver":     cobra.FixedCompletions([]string{"nbd", "ublk"}, cobra.ShellCompDirectiveNoFileComp),
 	"chunk":      cobra.FixedCompletions([]string{"2048", "4096"}, cobra.ShellCompDirectiveNoFileComp),
 }
 

@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/demo"
 )
@@ -59,30 +60,83 @@ TCP on loopback, and its first line says so.`,
 			return r.Print(cmd.OutOrStdout(), verbosity(cmd) > 0)
 		},
 	}
+	cmd.AddCommand(demoISCSI())
 	f := cmd.Flags()
 	f.Uint64Var(&mib, "size", defaultSize, "MiB to move with each operation")
 	f.Uint64Var(&kib, "msg", demo.DefaultMessage>>10, "message size in KiB")
+	demoFlags(f, &o)
+	f.BoolVar(&asJSON, "json", false, "print the result as JSON")
+	return cmd
+}
+
+func demoISCSI() *cobra.Command {
+	var (
+		o      demo.Options
+		mib    uint64
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:   "iscsi",
+		Short: "Show an iSCSI disk between two hosts, and what is refused",
+		Long: `Makes two network namespaces with a veth pair between them, an iSCSI target with a
+disk in memory at one end and an initiator at the other. Writes the disk and reads it
+back, and checks every octet: data is placed by the tag of its command. Then a lying
+target and a lying initiator send what must be refused. Removes the namespaces at its
+end, and after Ctrl-C.
+
+Without the rights to make namespaces, the command does the same over the kernel's
+TCP on loopback, and its first line says so.`,
+		Annotations: manual(demoISCSIManual),
+		Example: `  stag demo iscsi
+  stag demo iscsi --size 64 --mtu 3506
+  stag demo iscsi --json`,
+		Args: atMost(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkDemo(cmd, o, mib, 1); err != nil {
+				return err
+			}
+			o.Octets, o.Progress, o.Log = mib<<20, os.Stderr, logger(cmd.Context())
+			if !asJSON {
+				o.Out = cmd.OutOrStdout()
+			}
+			r, err := demo.RunISCSI(cmd.Context(), o)
+			if err != nil {
+				return fmt.Errorf("demo iscsi: %w", err)
+			}
+			if asJSON {
+				return writeJSON(cmd.OutOrStdout(), r)
+			}
+			return r.Print(cmd.OutOrStdout())
+		},
+	}
+	f := cmd.Flags()
+	f.Uint64Var(&mib, "size", defaultSize, "MiB to write, and to read back")
+	demoFlags(f, &o)
+	f.BoolVar(&asJSON, "json", false, "print the result as JSON")
+	return cmd
+}
+
+// demoFlags adds the flags that every demonstration has.
+func demoFlags(f *pflag.FlagSet, o *demo.Options) {
 	f.IntVar(&o.MTU, "mtu", 1500, "MTU of the veth pair in octets")
 	f.BoolVar(&o.V6, "ipv6", false, "use IPv6")
 	f.BoolVar(&o.Generic, "generic", false, "attach in generic mode instead of native")
 	f.BoolVar(&o.KernelPort, "kernel-port", false, "use the kernel's TCP on loopback even with the rights to make namespaces")
-	f.BoolVar(&asJSON, "json", false, "print the result as JSON")
-	return cmd
 }
 
 func checkDemo(cmd *cobra.Command, o demo.Options, mib, kib uint64) error {
 	for _, flag := range []string{"mtu", "generic"} {
 		if o.KernelPort && cmd.Flags().Changed(flag) {
-			return usageError{fmt.Errorf("demo: --%s has no meaning with --kernel-port: choose one", flag)}
+			return usageError{fmt.Errorf(commandName(cmd)+": --%s has no meaning with --kernel-port: choose one", flag)}
 		}
 	}
 	switch {
 	case mib < 1 || mib > maxSize:
-		return usageError{fmt.Errorf("demo: --size %d: choose 1 to %d MiB", mib, maxSize)}
+		return usageError{fmt.Errorf(commandName(cmd)+": --size %d: choose 1 to %d MiB", mib, maxSize)}
 	case kib < 1 || kib > demo.MaxMessage>>10:
-		return usageError{fmt.Errorf("demo: --msg %d: choose 1 to %d KiB", kib, demo.MaxMessage>>10)}
+		return usageError{fmt.Errorf(commandName(cmd)+": --msg %d: choose 1 to %d KiB", kib, demo.MaxMessage>>10)}
 	case o.MTU < minMTU || o.MTU > maxMTU:
-		return usageError{fmt.Errorf("demo: --mtu %d: choose %d to %d", o.MTU, minMTU, maxMTU)}
+		return usageError{fmt.Errorf(commandName(cmd)+": --mtu %d: choose %d to %d", o.MTU, minMTU, maxMTU)}
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ LIBISCSI_CHAP_PASSWORD) or from the file of --chap-file.`,
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(iscsiDiscover(), iscsiList(), iscsiInquiry(), iscsiCapacity(), iscsiCopy(), iscsiPerf(), iscsiTarget())
+	cmd.AddCommand(iscsiDiscover(), iscsiList(), iscsiInquiry(), iscsiCapacity(), iscsiCopy(), iscsiPerf(), iscsiTarget(), iscsiNBD(), iscsiAttach(), iscsiDetach())
 	return cmd
 }
 
@@ -66,9 +66,16 @@ func (o *iscsiFlags) initiator(f *pflag.FlagSet) {
 	f.StringVar(&o.Initiator, "initiator-name", "", "iSCSI name of this end (default a name from the host's name)")
 }
 
+// recovery adds the flag of a command that may wait for a target that is gone.
+func (o *iscsiFlags) recovery(f *pflag.FlagSet) {
+	f.DurationVar(&o.Recovery, "recovery", 0, "how long to wait for a target that is gone, as in 2m (default the command ends with the connection)")
+}
+
 // check finds mistakes on the command line.
 func (o *iscsiFlags) check() error {
 	switch {
+	case o.Recovery < 0:
+		return fmt.Errorf("--recovery %v: choose more than 0", o.Recovery)
 	case o.kernelPort && len(o.Interfaces) > 0:
 		return errors.New("-i and --kernel-port: choose one")
 	case o.Generic && len(o.Interfaces) == 0:
@@ -141,7 +148,7 @@ func (o *iscsiFlags) start(ctx context.Context) error {
 var iscsiAdvice = []remedy{
 	{loader.ErrNoRoute, ""}, // no remedy: the text of this error already says what to look at
 	{rdma.ErrNoPort, "leave out -i to use the kernel's TCP"},
-	{syscall.EADDRINUSE, "choose another --portal, or end what listens there"},
+	{syscall.EADDRINUSE, "choose another --portal or --iser, or end what listens there"},
 	{syscall.EACCES, "choose a --portal with a port of 1024 or more, or run as root"},
 	{syscall.EADDRNOTAVAIL, "choose an address of this host for --portal"},
 	{syscall.ECONNREFUSED, "start the target there, or write its port into the URL"},

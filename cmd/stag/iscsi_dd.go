@@ -64,6 +64,7 @@ a number with K, M, G or T (powers of 1024).`,
 	}
 	f := cmd.Flags()
 	o.initiator(f)
+	o.recovery(f)
 	f.Var(&o.bs, "bs", "octets of one read or write (default 256K, or less if a disk permits less)")
 	f.IntVar(&o.Depth, "depth", copyDepth, "most reads, and most writes, in flight")
 	f.Var(&o.skip, "skip", "octets to skip at the beginning of FROM")

@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/storage"
+	"github.com/stag-rdma/stag/iscsi"
 )
 
 // question makes a command that asks the target of a URL and prints the answer. ask may
@@ -18,6 +20,9 @@ func question(cmd *cobra.Command, o *iscsiFlags, disk bool, ask func(ctx context
 		err := o.check()
 		if err == nil {
 			err = checkURL(cmd, args[0], disk)
+		}
+		if err == nil {
+			err = onePath(args[0])
 		}
 		if err != nil {
 			return usageError{fmt.Errorf("%s: %w", commandName(cmd), err)}
@@ -35,6 +40,15 @@ func question(cmd *cobra.Command, o *iscsiFlags, disk bool, ask func(ctx context
 	}
 	o.initiator(cmd.Flags())
 	return cmd
+}
+
+// onePath refuses a URL with several paths: an answer is that of one session.
+func onePath(url string) error {
+	u, err := iscsi.ParseURL(url)
+	if err == nil && len(u.Paths) != 0 {
+		err = errors.New("the answer is that of one path: leave out path=, and ask each portal by itself")
+	}
+	return err
 }
 
 func iscsiDiscover() *cobra.Command {

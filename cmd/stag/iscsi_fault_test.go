@@ -16,13 +16,21 @@ import (
 func TestISCSIUsage(t *testing.T) {
 	const disk = "iscsi://192.0.2.1/iqn.2026-01.test.stag:t1/1"
 	for args, says := range map[string]string{
-		"attach":                                     "unknown command",
+		"atach":                                      "unknown command",
+		"attach":                                     "name the URL",
+		"attach iscsi://192.0.2.1":                   "names no target",
+		"attach " + disk + " --driver loop":          "ublk or nbd",
+		"attach " + disk + " --recovery 0s":          "more than 0",
+		"nbd " + disk:                                "--socket PATH",
+		"detach":                                     "--all",
+		"detach --all " + disk:                       "unexpected argument",
 		"ls":                                         "name the URL",
 		"ls a b":                                     `"b"`,
 		"ls 192.0.2.1":                               "iscsi://",
 		"ls iscsi://192.0.2.1/disk":                  "iqn.",
 		"ls iscsi://192.0.2.1:0":                     "1 to 65535",
 		"inq iscsi://192.0.2.1":                      "names no target",
+		"dd - " + disk + " --recovery -1s":           "more than 0",
 		"inq " + disk + " --vpd 256":                 "0x00 to 0xff",
 		"inq " + disk + " --vpd size":                "serial",
 		"inq " + disk + " -i a --kernel-port":        "choose one",

@@ -52,6 +52,7 @@ follow. Options are those of iscsi-perf. With -w the contents of the disk are lo
 	}
 	f := cmd.Flags()
 	o.initiator(f)
+	o.recovery(f)
 	f.IntVarP(&o.Depth, "max-requests", "m", loadDepth, "commands in flight")
 	f.IntVarP(&o.Blocks, "blocks", "b", loadBlocks, "logical blocks of a command")
 	f.Float64VarP(&o.seconds, "time", "t", 0, "seconds to run (default until Ctrl-C)")

@@ -22,7 +22,8 @@ const (
 type targetFlags struct {
 	iscsiFlags
 	storage.TargetOptions
-	portal     string
+	portals    []string
+	iser       []string
 	luns, from []string
 }
 
@@ -37,6 +38,7 @@ Without --chap-file, --allow and --allow-from, everyone who reaches the portal m
 read and write the disks.`,
 		Annotations: manual(iscsiTargetManual),
 		Example: `  stag iscsi target --name iqn.2026-01.test.stag:t1 --lun 1=ram:64M
+  stag iscsi target --name iqn.2026-01.test.stag:t1 --lun 1=ram:64M --iser 192.0.2.1
   stag iscsi target --name iqn.2026-01.test.stag:t1 --lun 1=file:/srv/disk.img \
     --lun 2=nbd://192.0.2.9/export --portal 192.0.2.1 -i eth1 --chap-file /etc/stag/chap`,
 		Args: exactly(0, ""),
@@ -53,12 +55,14 @@ read and write the disks.`,
 	o.flags(f)
 	f.StringVar(&o.Name, "name", "", "iSCSI name of the target")
 	f.StringArrayVar(&o.luns, "lun", nil, "logical unit N with its medium; may be repeated")
-	f.StringVar(&o.portal, "portal", ":"+iscsi.DefaultPort, "address and port to listen at; without an address, all addresses of this host")
+	f.StringArrayVar(&o.portals, "portal", nil, "address and port to listen at; without an address, all addresses of this host (default :"+iscsi.DefaultPort+", and none with --iser); may be repeated")
+	f.StringArrayVar(&o.iser, "iser", nil, "address and port to listen at for iSER; with --portal, the target serves both; may be repeated")
 	f.BoolVar(&o.ReadOnly, "read-only", false, "refuse writes to all disks")
 	f.IntVar(&o.BlockSize, "block-size", 512, "octets of a logical block, 512 or 4096")
 	f.BoolVar(&o.Digests, "digests", false, "demand header and data digests (default the initiator chooses)")
 	f.StringArrayVar(&o.Allow, "allow", nil, "permit only initiators whose name matches the pattern, as in iqn.2026-01.test.*; may be repeated")
 	f.StringArrayVar(&o.from, "allow-from", nil, "permit only initiators with such an address, as in 192.0.2.0/24; may be repeated")
+	f.StringVar(&o.Reservations, "reservations", "", "directory that keeps persistent reservations from one run to the next (default they end with the command)")
 	f.IntVar(&o.Sessions, "sessions", targetSessions, "most sessions at a time")
 	return cmd
 }
@@ -78,8 +82,8 @@ func (o *targetFlags) check() (err error) {
 	case o.Sessions < 1 || o.Sessions > mostSessions:
 		return fmt.Errorf("--sessions %d: choose 1 to %d", o.Sessions, mostSessions)
 	}
-	if o.Portal, err = storage.Portal(o.portal); err != nil {
-		return fmt.Errorf("--portal %w", err)
+	if err := o.checkPortals(); err != nil {
+		return err
 	}
 	for _, word := range o.luns {
 		m, err := storage.ParseMedium(word)
@@ -99,6 +103,35 @@ func (o *targetFlags) check() (err error) {
 		o.From = append(o.From, p)
 	}
 	return nil
+}
+
+// checkPortals reads the addresses of the portals.
+func (o *targetFlags) checkPortals() (err error) {
+	if len(o.portals)+len(o.iser) == 0 {
+		o.portals = []string{":" + iscsi.DefaultPort}
+	}
+	if o.Portals, err = addresses(o.portals); err != nil {
+		return fmt.Errorf("--portal %w", err)
+	}
+	if o.ISER, err = addresses(o.iser); err != nil {
+		return fmt.Errorf("--iser %w", err)
+	}
+	return nil
+}
+
+// addresses returns host:port of each word.
+func addresses(words []string) (all []string, err error) {
+	for _, word := range words {
+		p, err := storage.Portal(word)
+		if err != nil {
+			return nil, err
+		}
+		if slices.Contains(all, p) {
+			return nil, fmt.Errorf("%q is there twice: leave one out", word)
+		}
+		all = append(all, p)
+	}
+	return all, nil
 }
 
 func (o *targetFlags) run(cmd *cobra.Command) error {

@@ -17,6 +17,16 @@ both ends. RDMA Writes, RDMA Reads and Sends then move data through AF_XDP from 
 memory of one end to the memory of the other. With -v the command also prints why
 zero copy is not used.`
 
+const demoISCSIManual = `The disk has the octets of --size, at most 256 MiB. More octets overwrite it several
+times. After each round of writes side B compares its disk, and the reads compare
+what arrives at side A.
+
+The lies go over sockets of the kernel: a target at side B that serves side A's
+initiator, and an initiator at side A that uses side B's target. A refused PDU is
+counted by its reason, which stag show iscsi -v and stag metrics show, too. The
+command goes on if the PDU belonged to no command. Otherwise it fails, because its
+data can no longer be trusted. The memory of a canceled command is free at once.`
+
 const dumpManual = `Received packets are shown as they arrived. Sent packets are shown as they go on
 the wire, with retransmissions and checksums. The command does not capture packets
 of the kernel port: use tcpdump for them.
@@ -132,6 +142,8 @@ const showManual = `WHICH selects the rows of a subject by:
   mrs          an STag
   queues, stats
                a device
+  iscsi        the number of a session, or a part of a name of either end
+  luns         the number of a unit, or a part of its target's name
 
 The text of devices is as in rdma link, and with -v as in ibv_devinfo. The text
 of flows is as in ss -tin, but the congestion window is in octets. instead_of names
@@ -139,6 +151,14 @@ the kernel's congestion control of the connection. It is printed only if stag do
 not implement that congestion control and uses another one. The text of qps is as
 in rdma resource show; -v adds what each QP has moved. The text of stats is as in
 ethtool -S; docs/counters.md says what each counter means.
+
+A row of iscsi is a session of an initiator or a target of this process. cmds has
+the commands in progress and how many may be. The next lines have the names, the
+connection, and the commands in progress by age; -v adds what was moved, why PDUs
+were refused, and how long commands took. A row of luns is a unit that a target
+serves or that an initiator uses, with its size in octets, medium and reservation.
+A program sees its sessions if its adapter has a control socket: those of stag iscsi
+have one. An adapter that package iscsi opens itself has none.
 
 Sizes are octets and are never rounded. Times in text are milliseconds, as in ss.
 If a device is in another network namespace than the command, netns has the name

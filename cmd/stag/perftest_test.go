@@ -61,7 +61,7 @@ func TestPerftestOptions(t *testing.T) {
 		"send turns, all":    {"send_lat", "-a -n 5", 5, all},
 		"read turns, events": {"read_lat", "-e -n 30", 30, []int{2}},
 	}, "--perftest")
-	for _, args := range []string{"write_bw -D 0.2", "read_bw -b -D 0.2", "send_bw -q 2 -D 0.2", "read_lat -D 0.2"} {
+	for _, args := range []string{"write_bw -D 1", "read_bw -b -D 1", "send_bw -q 2 -D 1", "read_lat -D 1"} {
 		t.Run(args, func(t *testing.T) {
 			words := strings.Fields(args)
 			e := perfOnLoopback(t, words[0], append(words[1:], "--perftest")...)

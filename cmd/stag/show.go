@@ -24,14 +24,15 @@ func showCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "show SUBJECT [WHICH]",
-		Short: "Show devices, flows, QPs, memory, queues and counters of running engines",
+		Short: "Show devices, flows, QPs, memory, queues, counters and iSCSI sessions of running engines",
 		Long: `Asks the engines of this user on this host. With --all-users root also asks the
 engines of other users. If a program is loaded but no engine runs, root sees the
 pinned state. SUBJECT is one of these, or the beginning of one: devices (ports of
 adapters), flows (connections that were taken over), qps (queue pairs), mrs
 (registered memory), cqs (completion queues), srqs (shared receive queues), queues
-(AF_XDP queues and their sockets), stats (counters). WHICH selects a device, address,
-:port, number, id or STag.`,
+(AF_XDP queues and their sockets), stats (counters), iscsi (sessions), luns (logical
+units). WHICH selects a device, address, :port, number, id, STag or a part of an iSCSI
+name.`,
 		Annotations: manual(showManual),
 		Example: `  stag show devices -v
   stag show flows :7174
@@ -57,7 +58,7 @@ adapters), flows (connections that were taken over), qps (queue pairs), mrs
 	f := cmd.Flags()
 	f.IntVarP(&o.PID, "pid", "p", 0, "only engines of this process")
 	f.BoolVar(&o.AllUsers, "all-users", false, "also ask engines of other users, whose reports cannot be verified")
-	f.StringVarP(&o.Interface, "interface", "i", "", "only rows of this interface; for mrs, cqs and srqs, rows of the adapters that use it")
+	f.StringVarP(&o.Interface, "interface", "i", "", "only rows of this interface; for mrs, cqs, srqs and luns, rows of the adapters that use it")
 	f.BoolVarP(&o.All, "all", "a", false, "also print counters that are 0; JSON always has them")
 	f.Float64VarP(&seconds, "watch", "w", 0, "print again every `SECONDS` until Ctrl-C; stats then have rates")
 	f.BoolVar(&o.JSON, "json", false, "print JSON; with -w one object per line")

@@ -241,7 +241,8 @@ func TestCompletion(t *testing.T) {
 		"perf send_":        {"send_bw", "send_lat"},
 		"perf send_bw --cq": {"--cq-mod"},
 
-		"iscsi ":                     {"discover", "ls", "inq", "readcap", "dd", "perf", "target"},
+		"iscsi ":                     {"discover", "ls", "inq", "readcap", "dd", "perf", "target", "nbd", "attach", "detach"},
+		"iscsi attach --driver ":     {"nbd", "ublk"},
 		"iscsi perf --max":           {"--max-requests"},
 		"iscsi target --interface ":  links,
 		"iscsi inq --vpd ":           {"id", "limits", "serial"},
@@ -257,7 +258,7 @@ func TestCompletion(t *testing.T) {
 		}
 	}
 	// Completion offers neither a second interface nor files.
-	for _, args := range []string{"doctor eth0 ", "perf write_bw ", "ping ", "version ", "iscsi ls ", "iscsi target "} {
+	for _, args := range []string{"doctor eth0 ", "perf write_bw ", "ping ", "version ", "iscsi ls ", "iscsi target ", "iscsi attach ", "iscsi detach "} {
 		r := run(t, command(t, append([]string{"__completeNoDesc"}, strings.Split(args, " ")...)...))
 		if !strings.HasPrefix(r.stdout, ":4\n") {
 			t.Errorf("%q is completed to %q", args, r.stdout)

@@ -1,5 +1,8 @@
 // Package demo implements `stag demo`: RDMA between two hosts, refused operations, and
 // goodput. It uses package rdma as any application does.
+//
+// `stag demo iscsi` is in the files iscsi.go (its two ends), iscsi_move.go (what is moved),
+// iscsi_lies.go (what is refused), iscsi_liar.go (peers that lie) and iscsi_print.go.
 package demo
 
 import (

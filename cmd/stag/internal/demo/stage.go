@@ -25,25 +25,34 @@ func (s *stage) offloaded() bool { return s.why == "" }
 
 // stage makes the two hosts. The caller must close them.
 func (o Options) stage(ctx context.Context) (*stage, error) {
-	s := &stage{}
-	if o.KernelPort {
-		s.why = "as asked for"
-	} else if lacks := missingRights(); lacks != nil {
-		s.why = lacks.Error()
-	}
+	s := o.bare()
 	if err := s.build(ctx, o); err != nil {
 		return nil, and(err, s.close())
 	}
 	return s, nil
 }
 
-func (s *stage) build(ctx context.Context, o Options) (err error) {
-	var host string
-	if s.offloaded() {
-		host, err = s.joinHosts(o)
-	} else {
-		host, err = s.loopback(o)
+// bare returns a stage without hosts, which knows how its hosts will be joined.
+func (o Options) bare() *stage {
+	s := &stage{}
+	if o.KernelPort {
+		s.why = "as asked for"
+	} else if lacks := missingRights(); lacks != nil {
+		s.why = lacks.Error()
 	}
+	return s
+}
+
+// hosts makes the two adapters. It returns the address at which B listens.
+func (s *stage) hosts(o Options) (host string, err error) {
+	if s.offloaded() {
+		return s.joinHosts(o)
+	}
+	return s.loopback(o)
+}
+
+func (s *stage) build(ctx context.Context, o Options) error {
+	host, err := s.hosts(o)
 	if err != nil {
 		return err
 	}

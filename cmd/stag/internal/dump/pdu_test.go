@@ -91,22 +91,13 @@ func octets(t testing.TB, text string) (b []byte) {
 // connection with those that begin there, if the connection is read from its first octet
 // on: none is missing, and none is too many.
 func TestPDUsOfCaptures(t *testing.T) {
-	names, err := captures.ISCSI()
-	rig.Must(t, err)
 	found := 0
-	for _, name := range names {
-		if strings.Contains(name, "iser") {
-			continue
-		}
-		conns, err := captures.Read(name)
-		rig.Must(t, err)
-		for _, c := range conns {
-			// the target's answers say which digests there are
-			answers := c.Server.Bytes()
-			use := pdu.Digests{Header: bytes.Contains(answers, []byte("HeaderDigest=CRC32C\x00")), Data: bytes.Contains(answers, []byte("DataDigest=CRC32C\x00"))}
-			for _, d := range []captures.Stream{c.Client, c.Server} {
-				found += compare(t, name, d, use)
-			}
+	for name, c := range captures.ISCSI(t) {
+		// the target's answers say which digests there are
+		answers := c.Server.Bytes()
+		use := pdu.Digests{Header: bytes.Contains(answers, []byte("HeaderDigest=CRC32C\x00")), Data: bytes.Contains(answers, []byte("DataDigest=CRC32C\x00"))}
+		for _, d := range []captures.Stream{c.Client, c.Server} {
+			found += compare(t, name, d, use)
 		}
 	}
 	if found < 1000 {

@@ -32,6 +32,7 @@ var files = map[string]string{
 	"/run/stag": "Records of the processes that use interfaces and queues, the settings from before --tune, and the " +
 		"sockets of root's engines. A command that finds the records of a dead process removes them.",
 	"/sys/fs/bpf/stag":      "The objects that stag load has pinned, by instance: programs, links and maps.",
+	"/run/stag/attach":      "A file for each process that has attached a disk, by which stag iscsi detach finds it.",
 	"$XDG_RUNTIME_DIR/stag": "The sockets of an ordinary user's engines.",
 }
 
@@ -75,7 +76,10 @@ var pages = map[string]about{
 	"perf":    {environment: sockets, files: runs, related: []string{"ping", "doctor"}},
 	"iscsi": {environment: append([]string{"LIBISCSI_CHAP_USERNAME, LIBISCSI_CHAP_PASSWORD", "LIBISCSI_CHAP_TARGET_USERNAME, LIBISCSI_CHAP_TARGET_PASSWORD"}, sockets...),
 		files: runs, related: []string{"show", "dump", "iscsi-ls(1)", "iscsi-inq(1)", "iscsi-perf(1)"}},
-	"demo":       {environment: []string{"GOMAXPROCS"}, files: []string{"/run/stag"}, related: []string{"doctor", "ping"}},
-	"completion": {related: []string{"bash(1)", "zsh(1)", "fish(1)"}},
-	"version":    {related: []string{"doctor"}},
+	"iscsi attach": {files: append([]string{"/run/stag/attach"}, runs...), related: []string{"mount(8)", "fstab(5)"}},
+	"iscsi detach": {files: []string{"/run/stag/attach"}},
+	"iscsi nbd":    {files: runs, related: []string{"nbd(8)", "nbdcopy(1)", "qemu-img(1)"}},
+	"demo":         {environment: []string{"GOMAXPROCS"}, files: []string{"/run/stag"}, related: []string{"doctor", "ping"}},
+	"completion":   {related: []string{"bash(1)", "zsh(1)", "fish(1)"}},
+	"version":      {related: []string{"doctor"}},
 }

@@ -54,7 +54,8 @@ successor begin at 0. Therefore this sum continues without a jump:
 
 The counters of an XDP program belong to the interface (labels ` + "`device` and `netns`" + `). They
 continue when another engine adopts a program that was loaded to stay. An engine has about 35
-series, 90 for each interface, and 31 for each queue. ` + "`--per-qp`" + ` adds 28 for each QP.
+series, 90 for each interface, and 31 for each queue. iSCSI adds 60 for each interface and role, and
+` + "`--per-qp`" + ` adds 28 for each QP.
 
 An engine that does not answer within 2 s has ` + "`stag_engine_up`" + ` 0 and no other series. The command
 waits for at most four fifths of Prometheus' scrape timeout, so that a silent engine does not
@@ -82,6 +83,7 @@ var sections = []section{
 	{"Steering", "The XDP program of an interface counts these, independent of the engine that uses it.", []string{"steer_", "flows", "pinned_"}},
 	{"Drops", "", []string{"drops_", "stray_"}},
 	{"Operations", "The sums over all queue pairs of a device since its engine started, including closed ones. The\nkernel port is a device called `kernel`.", []string{"rdma_"}},
+	{"iSCSI", "The sums over all iSCSI sessions of a role since the engine started, including ended ones. An engine\nthat never had such a session has none of these series.", []string{"iscsi_"}},
 	{"TCP", "The sums over all connections of a device since its engine started, including ended ones.", []string{"tcp_"}},
 	{"Queues", "", []string{"queue_", "engine_"}},
 	{"AF_XDP sockets", "The kernel counts the last six (`XDP_STATISTICS`).", []string{"xsk_"}},
@@ -109,7 +111,7 @@ func TestDocument(t *testing.T) {
 				continue
 			}
 			told[f] = true
-			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", f.Name, kindName(f.Kind), strings.Join(f.Labels, ", "), what(f))
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", f.Name, kindName(f), strings.Join(f.Labels, ", "), what(f))
 		}
 	}
 	for _, f := range Families() {
@@ -131,8 +133,11 @@ func TestDocument(t *testing.T) {
 	}
 }
 
-func kindName(k prometheus.ValueType) string {
-	if k == prometheus.CounterValue {
+func kindName(f *Family) string {
+	switch {
+	case f.Histogram:
+		return "histogram"
+	case f.Kind == prometheus.CounterValue:
 		return "counter"
 	}
 	return "gauge"

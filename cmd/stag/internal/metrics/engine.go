@@ -1,8 +1,11 @@
 package metrics
 
 import (
+	"fmt"
+	"math"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/stag-rdma/stag/offload/report"
 	"github.com/stag-rdma/stag/offload/tcp"
@@ -88,12 +91,43 @@ func (s sheet) objects(e report.Engine, of labels) {
 		}
 	}
 	s.add(mrBytes, float64(n.Registered), of)
+	s.iscsi(n, of)
 	if len(e.Devices) > 0 { // the heap and the region table belong to the adapter, and each device reports them
 		d := e.Devices[0]
 		s.set(heapSize, float64(d.HeapSize), of)
 		s.set(heapFree, float64(d.HeapFree), of)
 		s.set(mrsMax, float64(d.MaxMRs), of)
 	}
+}
+
+// iscsi adds the sessions of an engine. An engine without iSCSI has no series.
+func (s sheet) iscsi(n *report.Counts, of labels) {
+	for role, states := range n.ISCSI {
+		for state, k := range states {
+			s.set(iscsiSessions, float64(k), of.and("role", role, "state", state))
+		}
+		s.set(iscsiCommands, float64(n.Commands[role]), of.and("role", role))
+	}
+}
+
+// iscsiLayer splits the name of a layer of iSCSI into the role of the session and the
+// part. The role is "" for other layers.
+func iscsiLayer(layer string) (role, part string) {
+	name, found := strings.CutPrefix(layer, "iscsi_")
+	if !found {
+		return "", ""
+	}
+	role, part, _ = strings.Cut(name, "_")
+	return role, part
+}
+
+// latencyBound returns the end of a class of latencies in seconds, from its name.
+func latencyBound(name string) float64 {
+	var us float64
+	if n, _ := fmt.Sscanf(name, "below_%gus", &us); n != 1 {
+		return math.Inf(1)
+	}
+	return us / 1e6
 }
 
 func (s sheet) device(d report.Device, at labels) {
@@ -149,6 +183,10 @@ func (s sheet) queue(q report.Queue, at labels) {
 // count adds the value of a counter to all families whose From has the counter.
 func (s sheet) count(c report.Counter, at labels) {
 	v := float64(c.Value)
+	role, part := iscsiLayer(c.Layer)
+	if role != "" {
+		at = at.and("role", role)
+	}
 	named := at.and("layer", c.Layer, "reason", c.Name, "name", c.Name, "fault", c.Name)
 	list := counted[c.Layer+"."+c.Name]
 	for _, f := range list {
@@ -159,6 +197,12 @@ func (s sheet) count(c report.Counter, at labels) {
 		s.add(steered, v, named)
 	case c.Layer == "tpt":
 		s.add(refusals, v, named)
+	case part == "reason":
+		s.add(iscsiReasons, v, named)
+	case part == "latency":
+		s.observe(iscsiTook, latencyBound(c.Name), c.Value, named)
+	case role != "" && c.Name == "microseconds":
+		s.add(iscsiTook, v/1e6, named)
 	case c.Layer == "wire", c.Layer == "tcp" && tcpDrops[c.Name]:
 		s.add(drops, v, named)
 	case len(list) == 0:

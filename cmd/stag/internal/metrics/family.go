@@ -20,6 +20,8 @@ type Family struct {
 	From []string
 	// QP is true if the family is exported only with --per-qp.
 	QP bool
+	// Histogram is true if the family is a histogram. Kind is not used then.
+	Histogram bool
 
 	desc *prometheus.Desc
 }
@@ -72,6 +74,14 @@ func qpCounter(name, help string, from ...string) *Family {
 	f.QP, f.From = true, from // not added to counted, because the counters belong to one QP
 	return f
 }
+
+// histogram defines a family whose buckets code fills in.
+func histogram(name, help string, labels []string) *Family {
+	return define(&Family{Name: namespace + name, Help: help, Labels: labels, Histogram: true})
+}
+
+// both returns the names of a counter of iSCSI sessions in the layers of both roles.
+func both(name string) []string { return []string{"iscsi_initiator." + name, "iscsi_target." + name} }
 
 // define adds a family to the lists. The initialization of the family's variable calls
 // define.

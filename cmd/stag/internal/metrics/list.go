@@ -152,6 +152,27 @@ var (
 	_ = counter("tcp_congestion_window_cuts_by_marks", "Reductions of a congestion window because of ECN marks.", ofDevice, "tcp.ecn_cuts")
 )
 
+// These families are about iSCSI sessions. Those with a device sum over all sessions of a
+// role since the engine started, including ended ones. An engine without iSCSI has no such
+// series.
+var (
+	iscsiSessions = gauge("iscsi_sessions", "iSCSI sessions, by role and state.", and(ofEngine, "role", "state")...)
+	iscsiCommands = gauge("iscsi_commands_in_progress", "Commands that have no status yet.", and(ofEngine, "role")...)
+	iscsiReasons  = counter("iscsi_reasons", "PDUs that were refused, commands that failed and connections that ended, by reason (see docs/counters.md).", and(ofDevice, "role", "reason"))
+	iscsiTook     = histogram("iscsi_command_duration_seconds", "Latencies of completed commands. That of a target begins when the command has arrived.", and(ofDevice, "role"))
+
+	_ = counter("iscsi_commands", "Commands and other requests that an initiator has sent, or that a target has received.", and(ofDevice, "role"), both("commands")...)
+	_ = counter("iscsi_failed_commands", "Commands that ended without status GOOD.", and(ofDevice, "role"), both("failed")...)
+	_ = counter("iscsi_pdus_received", "PDUs received after the login.", and(ofDevice, "role"), both("pdus_in")...)
+	_ = counter("iscsi_pdus_transmitted", "PDUs sent after the login.", and(ofDevice, "role"), both("pdus_out")...)
+	_ = counter("iscsi_placed_bytes", "Data of peers that was placed in the memory of its command, by tag.", and(ofDevice, "role"), both("placed_octets")...)
+	_ = counter("iscsi_transmitted_bytes", "Data that was sent to peers.", and(ofDevice, "role"), both("sent_octets")...)
+	_ = counter("iscsi_refused_pdus", "PDUs of peers that were refused: nothing of them was placed.", and(ofDevice, "role"), both("refused")...)
+	_ = counter("iscsi_digest_errors", "PDUs with a wrong data digest.", and(ofDevice, "role"), both("digest_errors")...)
+	_ = counter("iscsi_repaired", "PDUs and sequences of data that came whole at a later try, or were sent again (error recovery level 1).", and(ofDevice, "role"), both("repaired")...)
+	_ = counter("iscsi_recoveries", "Logins of initiators after the first of a session.", and(ofDevice, "role"), both("recoveries")...)
+)
+
 // These families are about the AF_XDP socket of each queue. The kernel counts the last
 // six (XDP_STATISTICS).
 var (

@@ -53,6 +53,17 @@ func of(t *testing.T, list []report.Counter, name string) float64 {
 	return 0
 }
 
+// sessionNames are the counters of an iSCSI session that have a family of their own.
+var sessionNames = []string{"commands", "failed", "pdus_in", "pdus_out", "placed_octets", "sent_octets", "refused", "digest_errors", "repaired", "recoveries"}
+
+// sessions returns these counters of a target, each with a different value.
+func sessions(device string) (list []report.Counter) {
+	for i, name := range sessionNames {
+		list = append(list, report.Counter{Device: device, Layer: "iscsi_target", Name: name, Value: uint64(100 + i)})
+	}
+	return list
+}
+
 // full returns the report of an engine with two queues, a connection and one of every other object.
 func full() report.Engine {
 	ops := report.Fields("rdmap", rdmap.Stats{WritesIn: 60, SendOctetsOut: 70, MostReadsIn: 3})
@@ -78,12 +89,16 @@ func full() report.Engine {
 		Counts: &report.Counts{
 			Flows: map[string]map[string]int{"eth1": {"live": 1, "park": 1}}, Diverted: map[string]int{"eth1": 1}, QPs: map[string]int{"RTS": 1, "Idle": 1}, CQs: 2, Overrun: 1,
 			MRs: map[string]int{"region": 2, "window": 1}, Registered: 4097,
+			ISCSI: map[string]map[string]int{"target": {"up": 3, "login": 1}}, Commands: map[string]int{"target": 17},
 		},
 		Queues: []report.Queue{{Device: "eth1", Queue: 0, Flows: 1, Asleep: true, Counters: counters(1000)}, {Device: "eth1", Queue: 1, Counters: counters(5000)}},
-		Counters: append(ops, []report.Counter{
+		Counters: append(append(ops, sessions("eth1")...), []report.Counter{
 			{Device: "eth1", Layer: "steer", Name: "steered", Value: 12}, {Device: "eth1", Layer: "steer", Name: "no_socket", Value: 1},
 			{Device: "eth1", Layer: "placeholder", Name: "strays", Value: 9},
 			{Layer: "tpt", Name: "bad_stag", Value: 2}, {Layer: "capture", Name: "packets", Value: 8}, {Layer: "capture", Name: "lost", Value: 4},
+			{Device: "eth1", Layer: "iscsi_target_reason", Name: "no_task", Value: 6},
+			{Device: "eth1", Layer: "iscsi_target_latency", Name: "below_32us", Value: 5}, {Device: "eth1", Layer: "iscsi_target_latency", Name: "below_64us", Value: 7},
+			{Device: "eth1", Layer: "iscsi_target_latency", Name: "longer", Value: 1}, {Device: "eth1", Layer: "iscsi_target", Name: "microseconds", Value: 2_500_000},
 			{Layer: "verbs", Name: "events_lost", Value: 3}, {Layer: "warp", Name: "cores", Value: 5},
 		}...),
 	}
@@ -220,6 +235,9 @@ func TestEngine(t *testing.T) {
 		{"heap_size_bytes", []string{me}, 1 << 20}, {"heap_free_bytes", []string{me}, 1 << 19},
 		{"tpt_refusals_total", []string{me, "fault=bad_stag"}, 2}, {"stray_segments_total", []string{me, "device=eth1"}, 9},
 		{"captured_packets_total", []string{me}, 8}, {"capture_lost_packets_total", []string{me}, 4}, {"events_lost_total", nil, 3},
+		{"iscsi_sessions", []string{me, "role=target", "state=up"}, 3}, {"iscsi_sessions", []string{"state=login"}, 1}, {"iscsi_commands_in_progress", []string{me, "role=target"}, 17},
+		{"iscsi_commands_total", append(eth1, "role=target"), 100}, {"iscsi_placed_bytes_total", append(eth1, "role=target"), 104}, {"iscsi_repaired_total", eth1, 108}, {"iscsi_recoveries_total", eth1, 109},
+		{"iscsi_reasons_total", append(eth1, "role=target", "reason=no_task"), 6},
 		{"other_total", []string{me, "layer=warp", "name=cores"}, 5},
 		{"qp_info", []string{me, "qp=5", "device=eth1", "local=192.0.2.1:7174", "remote=[2001:db8::2]:40000"}, 1},
 		{"qp_info", []string{"qp=6", "local="}, 1},
@@ -235,6 +253,23 @@ func TestEngine(t *testing.T) {
 		if all[f.Name] == nil && !f.QP && f != other {
 			t.Errorf("%s has no series", f.Name)
 		}
+	}
+}
+
+// TestLatencies: the classes of latencies are the buckets of a histogram.
+func TestLatencies(t *testing.T) {
+	all := scraped(t, newExporter(t, false), found{answers: []answer{{at: at, engine: full()}}}, nil)
+	list := all["stag_iscsi_command_duration_seconds"].GetMetric()
+	if len(list) != 1 {
+		t.Fatalf("%d series", len(list))
+	}
+	h := list[0].GetHistogram()
+	if h.GetSampleCount() != 13 || h.GetSampleSum() != 2.5 || len(h.GetBucket()) != 2 ||
+		h.GetBucket()[0].GetUpperBound() != 32e-6 || h.GetBucket()[0].GetCumulativeCount() != 5 || h.GetBucket()[1].GetUpperBound() != 64e-6 || h.GetBucket()[1].GetCumulativeCount() != 12 {
+		t.Errorf("%v", h)
+	}
+	if labels := labelsOf(list[0]); !strings.Contains(labels, " device=eth1 ") || !strings.Contains(labels, " role=target ") {
+		t.Errorf("labels %s", labels)
 	}
 }
 
@@ -367,6 +402,9 @@ func TestEveryCounter(t *testing.T) {
 	}
 	// Every counter that a family sums exists.
 	there := map[string]bool{"verbs.events_lost": true, "capture.packets": true, "capture.lost": true, "placeholder.strays": true}
+	for _, name := range sessionNames {
+		there["iscsi_initiator."+name], there["iscsi_target."+name] = true, true
+	}
 	for _, c := range append(counters(0), report.Fields("rdmap", rdmap.Stats{})...) {
 		there[c.Layer+"."+c.Name] = true
 	}

@@ -1,6 +1,9 @@
 package metrics
 
 import (
+	"maps"
+	"math"
+	"slices"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,14 +30,24 @@ func (l labels) and(pairs ...string) labels {
 type sheet map[*Family]map[string]*series
 
 type series struct {
-	labels []string // values of the labels, in the order of the family's labels
-	value  float64
+	labels  []string           // values of the labels, in the order of the family's labels
+	value   float64            // of a histogram: the sum of the observations
+	buckets map[float64]uint64 // of a histogram: observations by the upper bound of their bucket
 }
 
 func (s sheet) add(f *Family, v float64, l labels) { s.at(f, l).value += v }
 
 // set sets the value of a series. A value that is reported twice is not added up.
 func (s sheet) set(f *Family, v float64, l labels) { s.at(f, l).value = v }
+
+// observe adds observations to the bucket of a histogram that ends at bound.
+func (s sheet) observe(f *Family, bound float64, n uint64, l labels) {
+	x := s.at(f, l)
+	if x.buckets == nil {
+		x.buckets = map[float64]uint64{}
+	}
+	x.buckets[bound] += n
+}
 
 func (s sheet) at(f *Family, l labels) *series {
 	values := make([]string, len(f.Labels))
@@ -55,11 +68,27 @@ func (s sheet) at(f *Family, l labels) *series {
 func (s sheet) collect(to chan<- prometheus.Metric) {
 	for f, all := range s {
 		for _, x := range all {
-			m, err := prometheus.NewConstMetric(f.desc, f.Kind, x.value, x.labels...)
+			m, err := x.metric(f)
 			if err != nil {
 				m = prometheus.NewInvalidMetric(f.desc, err)
 			}
 			to <- m
 		}
 	}
+}
+
+// metric returns the series as the registry takes it. The buckets of Prometheus are
+// cumulative.
+func (x *series) metric(f *Family) (prometheus.Metric, error) {
+	if !f.Histogram {
+		return prometheus.NewConstMetric(f.desc, f.Kind, x.value, x.labels...)
+	}
+	all, count := map[float64]uint64{}, uint64(0)
+	for _, bound := range slices.Sorted(maps.Keys(x.buckets)) {
+		count += x.buckets[bound]
+		if !math.IsInf(bound, 1) {
+			all[bound] = count
+		}
+	}
+	return prometheus.NewConstHistogram(f.desc, count, x.value, all, x.labels...)
 }

@@ -80,6 +80,19 @@ func offloaded() engines.Source {
 			{Number: 2, PD: 1, Depth: 4096, MaxSGE: 1, Posted: 4000, Taken: 96, Limit: 1000, QPs: 300},
 			{Number: 1, PD: 2, Depth: 16, MaxSGE: 4},
 		},
+		ISCSI: []report.Session{
+			{Number: 2, Role: "target", State: "up", Initiator: "iqn.2026-01.test.stag:i1", Target: "iqn.2026-01.test.stag:t1", ISID: "80abcdef0001", TSIH: 7, User: "alice",
+				Device: "eth1", Carrier: "tcp", Flow: 0x100002, Local: &local, Remote: &remote, DataDigest: true, Age: 61, Depth: 128, LUNs: []uint16{1, 2},
+				InProgress: 4, CommandAges: []int{2, 1, 0, 0, 0, 1}, Oldest: 12_500_000,
+				Counters: append(append(counters("iscsi_target", "commands", 1000, "failed", 0), counters("iscsi_target_reason", "no_task", 2)...), counters("iscsi_target_latency", "below_32us", 900, "longer", 0)...)},
+			{Number: 1, Role: "initiator", State: "held", Initiator: "iqn.2026-01.test.stag:i1\x1b[2J", Target: "iqn.2026-01.test.other:t9", ISID: "80abcdef0002",
+				Carrier: "tcp", Age: 3, Depth: 144, LUNs: []uint16{}, CommandAges: make([]int, 6), Recoveries: 3, Error: "connection reset by peer", Counters: none},
+		},
+		LUNs: []report.LUN{
+			{Role: "target", Target: "iqn.2026-01.test.stag:t1", LUN: 1, Octets: 64 << 20, BlockSize: 512, Backend: "file /srv/disk\x1b[2J.img", Serial: "1", Sessions: 2, Registered: 2,
+				Reservation: "Write Exclusive of iqn.2026-01.test.stag:i1,i,0x80abcdef0001"},
+			{Role: "initiator", Target: "iqn.2026-01.test.other:t9", LUN: 3, Session: 1, Octets: 1 << 30, BlockSize: 4096, ReadOnly: true, Sessions: 1},
+		},
 		Queues: []report.Queue{
 			{Device: "eth1", Queue: 1, Mode: "copy", FrameSize: 4096, RxFrames: 4096, TxFrames: 4096, Flows: 1, Asleep: true,
 				Counters: append(counters("engine", "steps", 0), counters("xsk", "rx", 0)...)},

@@ -14,7 +14,7 @@ import (
 )
 
 // Subjects are the names of what stag show can print.
-var Subjects = []string{"devices", "flows", "qps", "mrs", "cqs", "srqs", "queues", "stats"}
+var Subjects = []string{"devices", "flows", "qps", "mrs", "cqs", "srqs", "queues", "stats", "iscsi", "luns"}
 
 // subject has the functions that select and make the rows of a subject.
 type subject struct {
@@ -32,6 +32,8 @@ var subjects = map[string]subject{
 	"srqs":    {matchNumber, srqs, report.PartSRQs},
 	"queues":  {matchName, queues, report.PartQueues},
 	"stats":   {matchName, stats, report.PartQueues | report.PartCounters},
+	"iscsi":   {matchISCSI, sessions, report.PartISCSI},
+	"luns":    {matchISCSI, luns, report.PartLUNs},
 }
 
 // list has the rows of one subject. It is a slice of structs, from which flatten makes JSON.
@@ -124,7 +126,8 @@ func (w want) has(s engines.Source) bool {
 // supports. The zero match selects everything.
 type match struct {
 	name   string         // name of a device
-	number *uint32        // number of a QP, CQ or SRQ, or id of a flow
+	part   string         // part of an iSCSI name
+	number *uint32        // number of a QP, CQ, SRQ, session or LUN, or id of a flow
 	stag   string         // STag in the format of the rows
 	addr   netip.Addr     // address of the local or the remote end
 	port   uint16         // port of the local or the remote end

@@ -7,6 +7,7 @@
 //	page.go     text in columns
 //	json.go     JSON without control characters; flat.go the objects in it
 //	devices.go, flows.go, qps.go, mrs.go, cqs.go, srqs.go, queues.go, stats.go
+//	iscsi.go    sessions and units of iSCSI
 package show
 
 import (
@@ -133,17 +134,25 @@ func (o Options) notes(a engines.Answer, l list) []string {
 func (o Options) nothing(a engines.Answer) string {
 	switch {
 	case len(a.Sources) > 0 && o.Interface != "":
-		return fmt.Sprintf("no %s like that: stag show devices lists the interfaces, by the names that they had when they were opened", o.Subject)
+		return fmt.Sprintf("no %s like that: stag show devices lists the interfaces, by the names that they had when they were opened", plurals(o.Subject))
 	case len(a.Sources) > 0 && o.Match != "":
-		return fmt.Sprintf("no %s like that: stag show %s lists all", o.Subject, o.Subject)
+		return fmt.Sprintf("no %s like that: stag show %s lists all", plurals(o.Subject), o.Subject)
 	case o.Subject == "flows" && overKernel(a.Sources):
 		return "no flows now: the connections that there are go over the kernel's TCP, where ss -tin shows them"
 	case len(a.Sources) > 0:
-		return "no " + o.Subject + " now"
+		return "no " + plurals(o.Subject) + " now"
 	case len(a.Failed) > 0:
 		return ""
 	}
 	return engines.None(o.AllUsers)
+}
+
+// plurals returns what the rows of a subject are.
+func plurals(subject string) string {
+	if subject == "iscsi" {
+		return "iSCSI sessions"
+	}
+	return subject
 }
 
 func overKernel(sources []engines.Source) bool {

@@ -112,6 +112,15 @@ func TestWhich(t *testing.T) {
 		{"queues", "eth2", "", 0},
 		{"stats", "", "", 18},
 		{"stats", "eth2", "", 2},
+		{"iscsi", "", "", 2},
+		{"iscsi", "eth1", "", 1},
+		{"iscsi", "", "1", 1},
+		{"iscsi", "", "stag:t1", 1},
+		{"iscsi", "", "stag:i1", 2},
+		{"luns", "", "", 2},
+		{"luns", "eth2", "", 0},
+		{"luns", "", "3", 1},
+		{"luns", "", "other", 1},
 		{"stats", "", "eth1", 14},
 	} {
 		l, err := Options{Subject: c.subject, Interface: c.iface, Match: c.match}.list(engines.Answer{Sources: fixture()})
@@ -124,7 +133,7 @@ func TestWhich(t *testing.T) {
 // TestSubject: an unambiguous prefix of a subject's name is enough.
 func TestSubject(t *testing.T) {
 	for word, want := range map[string]string{
-		"devices": "devices", "dev": "devices", "d": "devices", "flow": "flows", "qp": "qps", "qps": "qps", "mr": "mrs", "cq": "cqs", "queue": "queues", "sr": "srqs", "st": "stats",
+		"devices": "devices", "dev": "devices", "d": "devices", "flow": "flows", "qp": "qps", "qps": "qps", "mr": "mrs", "cq": "cqs", "queue": "queues", "sr": "srqs", "st": "stats", "i": "iscsi", "lun": "luns",
 	} {
 		if got, err := Subject(word); got != want || err != nil {
 			t.Errorf("%q: %q, %v; want %q", word, got, err, want)

@@ -11,9 +11,14 @@ import (
 // attentions is how many unit attentions a unit may report before it answers.
 const attentions = 8
 
+// doer executes commands: a session, or a disk.
+type doer interface {
+	Do(ctx context.Context, c iscsi.Command) (iscsi.Result, error)
+}
+
 // ask executes a command whose answer goes into buf, and returns the answer. It repeats the
 // command after a unit attention.
-func ask(ctx context.Context, s *iscsi.Session, lun uint16, cdb, buf []byte) ([]byte, error) {
+func ask(ctx context.Context, s doer, lun uint16, cdb, buf []byte) ([]byte, error) {
 	for n := 0; ; n++ {
 		r, err := s.Do(ctx, iscsi.Command{LUN: lun, CDB: cdb, In: buf})
 		if err == nil {
@@ -46,7 +51,7 @@ func refused(err error) bool {
 }
 
 // capacity reads the size of a unit.
-func capacity(ctx context.Context, s *iscsi.Session, lun uint16) (scsi.Capacity, error) {
+func capacity(ctx context.Context, s doer, lun uint16) (scsi.Capacity, error) {
 	cdb := scsi.ReadCapacity16()
 	b, err := ask(ctx, s, lun, cdb[:16], make([]byte, scsi.Capacity16Len))
 	if err == nil {
@@ -63,7 +68,7 @@ func capacity(ctx context.Context, s *iscsi.Session, lun uint16) (scsi.Capacity,
 }
 
 // standard reads the standard INQUIRY data of a unit.
-func standard(ctx context.Context, s *iscsi.Session, lun uint16) (scsi.Inquiry, error) {
+func standard(ctx context.Context, s doer, lun uint16) (scsi.Inquiry, error) {
 	cdb := scsi.StandardInquiry(255)
 	b, err := ask(ctx, s, lun, cdb[:6], make([]byte, 255))
 	if err != nil {
@@ -73,7 +78,7 @@ func standard(ctx context.Context, s *iscsi.Session, lun uint16) (scsi.Inquiry, 
 }
 
 // page reads a page of vital product data.
-func page(ctx context.Context, s *iscsi.Session, lun uint16, code uint8) ([]byte, error) {
+func page(ctx context.Context, s doer, lun uint16, code uint8) ([]byte, error) {
 	buf := make([]byte, 4096)
 	cdb := scsi.VPDInquiry(code, uint16(len(buf)))
 	return ask(ctx, s, lun, cdb[:6], buf)

@@ -9,7 +9,6 @@ import (
 	"hash"
 	"io"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/progress"
@@ -42,6 +41,8 @@ type Copied struct {
 	From        string  `json:"from"`
 	To          string  `json:"to"`
 	Path        string  `json:"path"`
+	FromPaths   []Path  `json:"from_paths,omitempty"` // at the end, if the URL has several
+	ToPaths     []Path  `json:"to_paths,omitempty"`
 	Octets      int64   `json:"octets"`
 	Seconds     float64 `json:"seconds"`
 	MBs         float64 `json:"mb_per_second"` // in 10^6 octets a second
@@ -58,9 +59,6 @@ func (c Copied) Print(w io.Writer) error {
 	_, err := io.WriteString(w, text)
 	return err
 }
-
-// IsURL reports whether an end of a copy is a disk.
-func IsURL(end string) bool { return strings.HasPrefix(end, Scheme) }
 
 // name returns the name of an end without secrets.
 func name(end string) string {
@@ -84,12 +82,14 @@ func Copy(ctx context.Context, o CopyOptions) (Copied, error) {
 	if !IsURL(url) {
 		url = o.To
 	}
+	o.sessions = count(o.From) + count(o.To)
 	begun := time.Now()
 	err := o.reach(ctx, url, o.Depth, func(cfg iscsi.Config) error {
 		err := c.open(ctx, cfg)
 		if err == nil {
 			begun = time.Now()
 			err = c.run(ctx)
+			r.FromPaths, r.ToPaths = paths(c.from), paths(c.to)
 		}
 		return errors.Join(err, c.close(err == nil))
 	})

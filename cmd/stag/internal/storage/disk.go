@@ -47,7 +47,7 @@ const longest = 8 << 20
 // mostOctets returns the length of the longest read or write that a disk takes.
 func mostOctets(ctx context.Context, d *iscsi.Disk) (int64, error) {
 	most := int64(longest)
-	b, err := page(ctx, d.Session(), d.LUN(), scsi.PageLimits)
+	b, err := page(ctx, d, d.LUN(), scsi.PageLimits)
 	if refused(err) {
 		return most, nil
 	}
@@ -155,7 +155,7 @@ func (d *disk) close(well bool) error {
 			}
 		}
 	}
-	if d.Session().Err() != nil { // the error of an IO has said so already
+	if d.Err() != nil { // the error of an IO has said so already
 		d.Close()
 		return nil
 	}

@@ -33,7 +33,8 @@ type Load struct {
 	Operation    string   `json:"operation"` // read or write
 	Random       bool     `json:"random"`
 	Depth        int      `json:"depth"`
-	Octets       int      `json:"octets"` // of one command
+	Octets       int      `json:"octets"`          // of one command
+	Paths        []Path   `json:"paths,omitempty"` // at the end, if the URL has several
 	HeaderDigest bool     `json:"header_digest"`
 	DataDigest   bool     `json:"data_digest"`
 	Seconds      float64  `json:"seconds"`
@@ -72,7 +73,8 @@ func Perf(ctx context.Context, o LoadOptions) (r Load, err error) {
 			return err
 		}
 		defer func() { err = errors.Join(err, d.close(false)) }()
-		r.HeaderDigest, r.DataDigest = d.Session().Digests()
+		r.HeaderDigest, r.DataDigest = digests(d.Disk)
+		defer func() { r.Paths = pathsOf(d.Disk) }()
 		r.Octets = o.Blocks * d.BlockSize()
 		if err := o.fits(d, int64(r.Octets)); err != nil {
 			return err

@@ -22,6 +22,9 @@ type loop struct {
 	ios   []iscsi.IO // by slot
 	free  []iscsi.IO // to post
 	since []time.Time
+	tries []int                   // by slot: how often the unit has not taken the command
+	later []iscsi.IO              // to post when the unit may be less busy
+	retry time.Time               // when that is
 	all   *hdrhistogram.Histogram // latencies in nanoseconds
 
 	begun       time.Time
@@ -36,7 +39,7 @@ const slowest = 1000 * time.Second
 func (o *LoadOptions) newLoop(d *disk, octets int) *loop {
 	l := &loop{
 		o: o, d: d, octets: int64(octets), places: d.Size() / int64(octets), ios: make([]iscsi.IO, o.Depth),
-		since: make([]time.Time, o.Depth), all: hdrhistogram.New(1, int64(slowest), 3),
+		since: make([]time.Time, o.Depth), tries: make([]int, o.Depth), all: hdrhistogram.New(1, int64(slowest), 3),
 	}
 	mem := make([]byte, octets*o.Depth)
 	for i := range mem { // a disk might not store zeros
@@ -94,7 +97,7 @@ func (l *loop) run(ctx context.Context) error {
 		}
 		n := l.d.queue.Poll(l.d.got)
 		if n == 0 {
-			if err := l.d.queue.Wait(ctx); err != nil {
+			if err := l.wait(ctx); err != nil {
 				return err
 			}
 			continue
@@ -108,6 +111,22 @@ func (l *loop) run(ctx context.Context) error {
 		current.show(now)
 	}
 	return nil
+}
+
+// wait waits for a completion, or until commands that the unit has not taken are to leave
+// again.
+func (l *loop) wait(ctx context.Context) error {
+	if len(l.later) == 0 {
+		return l.d.queue.Wait(ctx)
+	}
+	limited, cancel := context.WithDeadline(ctx, l.retry)
+	defer cancel()
+	err := l.d.queue.Wait(limited)
+	if limited.Err() != nil && ctx.Err() == nil {
+		l.free, l.later = append(l.free, l.later...), l.later[:0]
+		return nil
+	}
+	return err
 }
 
 // post posts the commands that are free.
@@ -131,8 +150,9 @@ func (l *loop) post() error {
 func (l *loop) completed(c *iscsi.Completion, now time.Time) error {
 	l.d.busy[c.ID] = false
 	if c.Err != nil {
-		return c.Err
+		return l.again(c)
 	}
+	l.tries[c.ID] = 0
 	took := now.Sub(l.since[c.ID])
 	if l.count == 0 {
 		l.least = took
@@ -143,6 +163,23 @@ func (l *loop) completed(c *iscsi.Completion, now time.Time) error {
 	_ = l.all.RecordValue(int64(min(max(took, 1), slowest))) // the error is impossible: the value is in the range
 	l.aim(&l.ios[c.ID])
 	l.free = append(l.free, l.ios[c.ID])
+	return nil
+}
+
+// again repeats a command after a unit attention, and after a while if the unit was busy.
+func (l *loop) again(c *iscsi.Completion) error {
+	busy := overloaded(c.Err)
+	if l.tries[c.ID]++; l.tries[c.ID] > mostTries || !busy && !attention(c.Err) {
+		return c.Err
+	}
+	if !busy {
+		l.free = append(l.free, l.ios[c.ID])
+		return nil
+	}
+	if len(l.later) == 0 {
+		l.retry = time.Now().Add(busyTime)
+	}
+	l.later = append(l.later, l.ios[c.ID])
 	return nil
 }
 

@@ -6,6 +6,7 @@
 //	chap.go       files of secrets
 //	list.go       targets of a portal, and their logical units
 //	ask.go        commands to a logical unit; inquiry.go, vpd.go, capacity.go
+//	paths.go      disks that several sessions reach
 //	copy.go       dd; ends.go, disk.go, file.go have its two ends
 //	load.go       perf; loop.go, print.go
 //	target.go     a target; medium.go has its disks
@@ -16,6 +17,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/stag-rdma/stag/iscsi"
 	"github.com/stag-rdma/stag/rdma"
@@ -28,6 +30,12 @@ type Options struct {
 	Initiator  string   // iSCSI name of this end; "": a name from the host's name
 	Secrets    string   // file of CHAP secrets; "": none
 	Log        *slog.Logger
+
+	// Recovery is how long a session that has lost its connection tries to log in again. 0:
+	// it ends with its connection.
+	Recovery time.Duration
+
+	sessions int // most sessions at once, if they are more than two and the paths of one URL
 }
 
 // ErrInterrupted is the cause of a command that an interrupt has ended.
@@ -41,12 +49,16 @@ func (o *Options) Path() string {
 	return strings.Join(o.Interfaces, ",")
 }
 
-// regionHeap is the size of the region heap in octets. iSCSI uses none of it.
-const regionHeap = 1 << 20
+// regionHeap is the size of the region heap in octets. A connection of iSER has its control
+// PDUs there. A page takes memory only when it is used.
+const regionHeap = 16 << 20
 
-func (o *Options) open(regions int) (*rdma.Adapter, error) {
+func (o *Options) open(regions int) (*rdma.Adapter, error) { return o.openHeap(regions, regionHeap) }
+
+// openHeap opens an adapter with a region heap of heap octets.
+func (o *Options) openHeap(regions int, heap uint64) (*rdma.Adapter, error) {
 	return rdma.Open(rdma.Config{
-		Ports: o.Interfaces, KernelPort: len(o.Interfaces) == 0, Generic: o.Generic, RegionHeap: regionHeap, MaxRegions: regions, Log: o.Log,
+		Ports: o.Interfaces, KernelPort: len(o.Interfaces) == 0, Generic: o.Generic, RegionHeap: heap, MaxRegions: regions, Log: o.Log,
 	})
 }
 
@@ -61,12 +73,16 @@ func (o *Options) reach(ctx context.Context, url string, depth int, f func(c isc
 	if err := o.setSecrets(url); err != nil {
 		return err
 	}
-	a, err := o.open(2 * (depth + sessionRegions))
+	sessions := max(2, o.sessions, count(url))
+	a, err := o.open(2 * sessions * (depth + sessionRegions))
 	if err != nil {
 		return err
 	}
-	// A command that waits two minutes for a target that is gone would seem to hang.
-	err = f(iscsi.Config{Adapter: a, InitiatorName: o.Initiator, Depth: depth, Log: o.Log, RecoveryTimeout: -1})
+	c := iscsi.Config{Adapter: a, InitiatorName: o.Initiator, Depth: depth, Log: o.Log, RecoveryTimeout: o.Recovery}
+	if o.Recovery == 0 { // a command that waits two minutes for a target that is gone would seem to hang
+		c.RecoveryTimeout = -1
+	}
+	err = f(c)
 	if err != nil && ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))) {
 		err = ErrInterrupted
 	}

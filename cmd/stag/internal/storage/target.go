@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/stag-rdma/stag/iscsi"
@@ -18,8 +20,9 @@ import (
 // TargetOptions describe a target.
 type TargetOptions struct {
 	Options
-	Name      string // iSCSI name
-	Portal    string // host:port; an empty host means every address
+	Name      string   // iSCSI name
+	Portals   []string // host:port of each; an empty host means every address; empty if ISER is not
+	ISER      []string // host:port of the portals for iSER
 	Media     []Medium
 	ReadOnly  bool
 	BlockSize int // 512 or 4096
@@ -27,15 +30,23 @@ type TargetOptions struct {
 	Digests   bool
 	Allow     []string       // patterns of names of initiators; empty: all
 	From      []netip.Prefix // addresses of initiators; empty: all
+
+	// Reservations is the directory that keeps persistent reservations for the next target
+	// of this name, in a file for each LUN. Empty: reservations end with the target.
+	Reservations string
 }
 
 // Served says what a target serves.
 type Served struct {
 	Name   string `json:"name"`
-	Portal string `json:"portal"` // host:port at which it listens
+	Portal string `json:"portal,omitempty"` // host:port at which it listens first
+	ISER   string `json:"iser,omitempty"`   // host:port at which it listens for iSER first
 	Path   string `json:"path"`
-	CHAP   bool   `json:"chap"` // initiators must log in with a secret
-	LUNs   []Disk `json:"luns"`
+
+	MorePortals []string `json:"more_portals,omitempty"` // host:port at which it listens besides, behind iser:// if that is for iSER
+
+	CHAP bool   `json:"chap"` // initiators must log in with a secret
+	LUNs []Disk `json:"luns"`
 }
 
 // Disk is a logical unit of a target.
@@ -47,9 +58,20 @@ type Disk struct {
 	ReadOnly  bool   `json:"read_only"`
 }
 
+// schemeISER begins the address of a portal for iSER.
+const schemeISER = "iser://"
+
 // Print prints what a target serves.
 func (s Served) Print(w io.Writer) error {
-	lines := fmt.Sprintf("Target %s at %s over %s until Ctrl-C.\n", s.Name, s.Portal, s.Path)
+	var at []string
+	if s.Portal != "" {
+		at = append(at, s.Portal)
+	}
+	if s.ISER != "" {
+		at = append(at, schemeISER+s.ISER)
+	}
+	at = append(at, s.MorePortals...)
+	lines := fmt.Sprintf("Target %s at %s over %s until Ctrl-C.\n", s.Name, strings.Join(at, " and "), s.Path)
 	for _, d := range s.LUNs {
 		lines += fmt.Sprintf("LUN %d: %s, %d octets, blocks of %d", d.LUN, d.Medium, d.Octets, d.BlockSize)
 		if d.ReadOnly {
@@ -80,10 +102,17 @@ func Serve(ctx context.Context, o TargetOptions, ready func(Served) error) (err 
 			return fmt.Errorf("LUN %d: %w", m.LUN, failed)
 		}
 		defer func() { err = errors.Join(err, closeMedium(b, o.ReadOnly)) }()
-		t.LUNs[m.LUN] = iscsi.LUN{Backend: b, BlockSize: o.BlockSize, ReadOnly: o.ReadOnly}
+		t.LUNs[m.LUN] = iscsi.LUN{Backend: b, BlockSize: o.BlockSize, ReadOnly: o.ReadOnly, Reservations: o.reservations(s.Name, m.LUN)}
 		s.LUNs = append(s.LUNs, Disk{LUN: m.LUN, Medium: m.String(), Octets: b.Size(), BlockSize: o.BlockSize, ReadOnly: o.ReadOnly})
 	}
-	a, err := o.open(o.Sessions * (servedDepth + servedMore))
+	heap, regions := uint64(regionHeap), o.Sessions*(servedDepth+servedMore)
+	switch {
+	case len(o.ISER) != 0:
+		heap = iscsi.ISERHeap(o.Sessions, servedDepth)
+	case len(o.Interfaces) == 0: // no command has an entry of the table
+		regions = sessionRegions
+	}
+	a, err := o.openHeap(regions, heap)
 	if err != nil {
 		return err
 	}
@@ -91,20 +120,52 @@ func Serve(ctx context.Context, o TargetOptions, ready func(Served) error) (err 
 	return o.serve(ctx, a, t, s, ready)
 }
 
+// reservations returns the file for the persistent reservations of a LUN.
+func (o *TargetOptions) reservations(target string, lun uint16) string {
+	if o.Reservations == "" {
+		return ""
+	}
+	return filepath.Join(o.Reservations, fmt.Sprintf("%s-lun%d.json", target, lun))
+}
+
 // serve runs the server of the target.
 func (o *TargetOptions) serve(ctx context.Context, a *rdma.Adapter, t iscsi.TargetConfig, s Served, ready func(Served) error) error {
-	server, err := iscsi.Serve(ctx, iscsi.ServerConfig{
-		Adapter: a, Address: o.Portal, Targets: []iscsi.TargetConfig{t}, Depth: servedDepth, MaxSessions: o.Sessions, Wishes: o.wishes(), Log: o.Log,
-	})
+	c := iscsi.ServerConfig{
+		Adapter: a, Targets: []iscsi.TargetConfig{t}, Depth: servedDepth, MaxSessions: o.Sessions, Wishes: o.wishes(), Log: o.Log,
+	}
+	for _, p := range o.Portals {
+		c.Portals = append(c.Portals, iscsi.PortalConfig{Address: p})
+	}
+	for _, p := range o.ISER {
+		c.Portals = append(c.Portals, iscsi.PortalConfig{Address: schemeISER + p})
+	}
+	c.Address, c.Portals = c.Portals[0].Address, c.Portals[1:]
+	server, err := iscsi.Serve(ctx, c)
 	if err != nil {
 		return err
 	}
-	s.Portal = server.Addr().String()
+	s.listens(server.Addrs(), len(o.Portals))
 	err = ready(s)
 	if err == nil {
 		err = lasts(ctx, a)
 	}
 	return errors.Join(err, server.Close())
+}
+
+// listens notes where the target listens: the first tcp addresses are not for iSER.
+func (s *Served) listens(all []netip.AddrPort, tcp int) {
+	for i, a := range all {
+		switch at := a.String(); {
+		case i == 0 && tcp != 0:
+			s.Portal = at
+		case i < tcp:
+			s.MorePortals = append(s.MorePortals, at)
+		case i == tcp:
+			s.ISER = at
+		default:
+			s.MorePortals = append(s.MorePortals, schemeISER+at)
+		}
+	}
 }
 
 // lasts returns when ctx ends, or with an error when the adapter has lost its last
@@ -135,6 +196,14 @@ func (o *TargetOptions) wishes() login.Wishes {
 // config returns the target without its disks.
 func (o *TargetOptions) config() (iscsi.TargetConfig, error) {
 	t := iscsi.TargetConfig{Name: o.Name, LUNs: map[uint16]iscsi.LUN{}, Access: o.rules()}
+	if strings.Contains(o.Name, "/") {
+		return t, fmt.Errorf("target name %q: names have no slash", o.Name)
+	}
+	if dir := o.Reservations; dir != "" {
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+			return t, fmt.Errorf("--reservations %s: there is no such directory: make it with mode 700", dir)
+		}
+	}
 	if o.Secrets == "" {
 		return t, nil
 	}
