@@ -9,11 +9,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
+	"testing"
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
@@ -42,8 +44,41 @@ func (s Stream) Bytes() []byte { return bytes.Join(s.Segments, nil) }
 // Names returns the names of the captures of iWARP, sorted, without ".pcap".
 func Names() ([]string, error) { return names(".") }
 
-// ISCSI returns the names of the captures of iSCSI and iSER, sorted, without ".pcap".
-func ISCSI() ([]string, error) { return names("iscsi") }
+// ISCSI goes through the connections of all captures of iSCSI over TCP.
+func ISCSI(tb testing.TB) iter.Seq2[string, Conn] {
+	return connections(tb, func(name string) bool { return !strings.Contains(name, "iser") })
+}
+
+// ISER goes through the connections of all captures of iSER.
+func ISER(tb testing.TB) iter.Seq2[string, Conn] {
+	return connections(tb, func(name string) bool { return strings.Contains(name, "iser") })
+}
+
+// connections goes through the connections of the captures in the directory iscsi that
+// are chosen. The string is the name of the capture.
+func connections(tb testing.TB, chosen func(name string) bool) iter.Seq2[string, Conn] {
+	return func(yield func(string, Conn) bool) {
+		tb.Helper()
+		all, err := names("iscsi")
+		if err != nil {
+			tb.Fatal(err)
+		}
+		for _, name := range all {
+			if !chosen(name) {
+				continue
+			}
+			conns, err := Read(name)
+			if err != nil {
+				tb.Fatal(err)
+			}
+			for _, c := range conns {
+				if !yield(name, c) {
+					return
+				}
+			}
+		}
+	}
+}
 
 // names returns the names of the captures in a directory below dir, relative to dir.
 func names(sub string) ([]string, error) {

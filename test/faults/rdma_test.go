@@ -37,7 +37,7 @@ func (r *rig) newWriter(side pair.Side, n int) *writer {
 	r.Helper()
 	w := &writer{rig: r, seed: octets.Pattern(10 + side), writes: n / writeLen}
 	r.in(side, func() (err error) {
-		w.adapter, err = rdma.Open(rdma.Config{Ports: []string{r.Ends[side].Name}, RegionHeap: uint64(2*n + 1<<20), NoControl: true})
+		w.adapter, err = rdma.Open(rdma.Config{Ports: []string{r.Ends[side].Name}, RegionHeap: uint64(2*n + 1<<20), NoControl: true, Partial: rdma.PartialRefused})
 		return err
 	})
 	w.closes(w.adapter.Close)

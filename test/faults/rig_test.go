@@ -70,7 +70,8 @@ func newRig(t testing.TB, c Config) *rig {
 func (r *rig) open() {
 	r.Helper()
 	r.in(ours, func() (err error) {
-		r.nic, err = nic.Open(nic.Config{Link: r.Ends[ours].Name})
+		// The cable damages segments. One damaged segment of 65536 looks like one whose sender left the sum to a device.
+		r.nic, err = nic.Open(nic.Config{Link: r.Ends[ours].Name, Partial: nic.PartialRefused})
 		return err
 	})
 }

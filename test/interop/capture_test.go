@@ -101,3 +101,20 @@ func (s *sniffer) close() {
 	<-s.ended
 	unix.Close(s.fd)
 }
+
+// sentBy returns the payload of the TCP segments that an address has sent since the start
+// of the row, one after the other.
+func (s *sniffer) sentBy(address string) (payload []byte) {
+	file, err := pcapgo.NewReader(bytes.NewReader(s.pcap()))
+	for err == nil {
+		var frame []byte
+		if frame, _, err = file.ZeroCopyReadPacketData(); err != nil {
+			break
+		}
+		packet := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.NoCopy)
+		if network, transport := packet.NetworkLayer(), packet.TransportLayer(); network != nil && transport != nil && network.NetworkFlow().Src().String() == address {
+			payload = append(payload, transport.LayerPayload()...)
+		}
+	}
+	return payload
+}

@@ -20,7 +20,7 @@ import (
 )
 
 // patience is far longer than any command needs.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // bootTime is far longer than the boot needs, which takes 6 to 20 s.
 const bootTime = 3 * time.Minute
@@ -31,6 +31,7 @@ type guest struct {
 	console string // file with the console's output
 	qemu    *exec.Cmd
 	gone    chan struct{} // closed when QEMU has ended
+	storage bool          // the disk for storage is mounted
 
 	mu     sync.Mutex // protects the shell
 	shell  net.Conn
@@ -51,21 +52,29 @@ const nicKicks = "event_idx=off,ioeventfd=off,"
 const nicOffloads = "csum=off,gso=off,guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off," +
 	"host_tso4=off,host_tso6=off,host_ecn=off,host_ufo=off,mrg_rxbuf=off"
 
+// machine returns QEMU's arguments for an emulated machine with the guest's kernel, and
+// memory in MiB.
+func machine(s *stage, memory string) []string {
+	return []string{"-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "1", "-m", memory,
+		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-monitor", "none",
+		"-kernel", filepath.Join(s.image, "vmlinux"), "-initrd", filepath.Join(s.image, "initramfs.cpio")}
+}
+
 func boot(s *stage) (*guest, error) {
 	g := &guest{console: filepath.Join(s.dir, "console"), gone: make(chan struct{})}
 	socket := filepath.Join(s.dir, "shell")
 	os.Remove(g.console)
 	os.Remove(socket)
 	var said bytes.Buffer
-	g.qemu = exec.Command("qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "1", "-m", "512",
-		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-monitor", "none",
-		"-kernel", filepath.Join(s.image, "vmlinux"), "-initrd", filepath.Join(s.image, "initramfs.cpio"),
+	g.qemu = exec.Command("qemu-system-x86_64", append(machine(s, "512"),
 		"-append", "console=ttyS0 panic=-1 quiet loglevel=4 mitigations=off tsc=unstable no_timer_check stag.v4="+guestV4+"/24 stag.v6="+guestV6+"/64",
 		"-chardev", "file,id=console,path="+g.console, "-serial", "chardev:console",
 		"-chardev", "socket,id=shell,server=on,wait=off,path="+socket,
 		"-device", "virtio-serial-pci", "-device", "virtserialport,chardev=shell",
+		"-drive", "if=virtio,format=raw,readonly=on,file="+filepath.Join(s.image, "disk.img"),
+		"-virtfs", "local,path="+s.shared+",mount_tag=host,security_model=none,readonly=on",
 		"-netdev", "tap,id=nic,ifname="+tapName+",script=no,downscript=no,vnet_hdr=off",
-		"-device", "virtio-net-pci,netdev=nic,mac=02:67:75:65:73:74,romfile=,"+nicKicks+nicOffloads)
+		"-device", "virtio-net-pci,netdev=nic,mac=02:67:75:65:73:74,romfile=,"+nicKicks+nicOffloads)...)
 	g.qemu.Stderr = &said
 	if err := s.launch(pair.B, g.qemu, func(error) { close(g.gone) }); err != nil {
 		return nil, fmt.Errorf("start QEMU: %w", err)

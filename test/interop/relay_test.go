@@ -67,9 +67,20 @@ func (r *rig) relay(toUs, toGuest spoiler) *relay {
 	return m
 }
 
-// listenBetween listens in namespace B. It moves the address of that side to the
-// bridge. At its old place, packets would reach only stag's side.
+// listenBetween listens in namespace B.
 func (r *rig) listenBetween() (l net.Listener) {
+	r.Helper()
+	r.addressBetween()
+	r.Must(r.pair.Do(pair.B, func() (err error) {
+		l, err = net.Listen("tcp", net.JoinHostPort(relayV4, "0"))
+		return err
+	}))
+	return l
+}
+
+// addressBetween moves the address of namespace B to the bridge. At its old place, packets
+// would reach only stag's side.
+func (r *rig) addressBetween() {
 	r.Helper()
 	r.Must(r.pair.Do(pair.B, func() error {
 		end, err := netlink.LinkByName(r.pair.Ends[pair.B].Name)
@@ -90,10 +101,8 @@ func (r *rig) listenBetween() (l net.Listener) {
 		if err := netlink.AddrReplace(bridge, address); err != nil {
 			return fmt.Errorf("give the bridge an address: %w", err)
 		}
-		l, err = net.Listen("tcp", net.JoinHostPort(relayV4, "0"))
-		return err
+		return nil
 	}))
-	return l
 }
 
 // pass forwards frames until the end of the stream. Then it forwards the FIN or the

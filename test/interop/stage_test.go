@@ -35,6 +35,7 @@ type stage struct {
 	dir    string // temporary directory with the stag binary and the guest's sockets: see hide
 	bin    string // path of the stag binary
 	image  string // directory of the guest's kernel and files
+	shared string // directory that the guest sees as /host
 	failed string // directory for the captures of rows that fail
 
 	pair    *pair.Pair
@@ -47,11 +48,15 @@ var theStage stage
 // setUp makes everything except the guest.
 func (s *stage) setUp() (err error) {
 	s.dir = "/run/interop"
-	if err := os.Mkdir(s.dir, 0o700); err != nil {
+	s.shared = filepath.Join(s.dir, "host")
+	if err := os.MkdirAll(s.shared, 0o700); err != nil {
 		return err
 	}
 	if s.failed = os.Getenv("STAG_INTEROP_FAILED"); s.failed == "" {
 		s.failed = filepath.Join(os.TempDir(), "stag-interop-failed")
+	}
+	if err := s.share(); err != nil {
+		return err
 	}
 	os.Setenv("TMPDIR", s.dir)
 	prepare := exec.Command("bash", "image/prepare.sh")
@@ -202,7 +207,7 @@ func (r *rig) leave() {
 }
 
 // keep writes the capture of the row's connections to a file, and logs the guest's
-// kernel log.
+// kernel log. A guest that hangs has only its console.
 func (r *rig) keep() error {
 	if err := os.MkdirAll(r.failed, 0o755); err != nil {
 		return err
@@ -210,6 +215,9 @@ func (r *rig) keep() error {
 	file := filepath.Join(r.failed, strings.NewReplacer("/", "_", " ", "_").Replace(r.Name())+".pcap")
 	err := os.WriteFile(file, r.sniffer.pcap(), 0o644)
 	r.Logf("capture: %s", file)
+	if console, failed := os.ReadFile(r.guest.console); failed == nil {
+		r.Logf("the guest's console:\n%s", console[max(0, len(console)-8192):])
+	}
 	if r.guest.alive() {
 		out, _, failed := r.guest.run("dmesg -c | grep -v 'eth0 speed is unknown' | tail -n 20; cat /proc/net/tcp /proc/net/tcp6 /proc/net/sockstat", patience)
 		r.Logf("the guest's kernel, and its sockets:\n%s", out)

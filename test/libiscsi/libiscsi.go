@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -26,15 +27,20 @@ const patience = 5 * time.Minute
 // own if Net is nil.
 type Host struct {
 	testing.TB
-	Net  netns.Host
-	Side pair.Side
+	Net      netns.Host
+	Side     pair.Side
+	Programs string // directory of the programs; "": they are installed
 }
 
 // run runs a program and returns its exit error with all that it printed. A program that
 // cannot be started, or that does not end, ends the test.
 func (h Host) run(program string, arg ...string) (output string, exit error) {
 	h.Helper()
-	need.Tool(h, program)
+	if h.Programs == "" {
+		need.Tool(h, program)
+	} else {
+		program = filepath.Join(h.Programs, program)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, arg...)

@@ -32,6 +32,9 @@ type Config struct {
 	Null bool  // the disk forgets what is written, and reads as zeros; it has 1 TB
 	RAM  bool  // the disk's file is in a tmpfs
 
+	// EveryAddress makes the target listen at every address of its namespace.
+	EveryAddress bool
+
 	// Keys are text keys of the target, such as HeaderDigest, with their values.
 	Keys map[string]string
 
@@ -58,14 +61,20 @@ type Target struct {
 // control is the number of the control port. Its socket is in the test's own directory.
 const control = "1"
 
-// Start runs a target in the namespace of a side. Port 0 of the portal means DefaultPort.
+// Start runs a target in the namespace of a side, at port 3260.
 func Start(t testing.TB, p *pair.Pair, side pair.Side, c Config) *Target {
+	t.Helper()
+	return StartAt(t, p, side, 3260, c)
+}
+
+// StartAt runs a target in the namespace of a side, at a port.
+func StartAt(t testing.TB, p *pair.Pair, side pair.Side, port uint16, c Config) *Target {
 	t.Helper()
 	need.Tool(t, "tgtd", "tgtadm")
 	if c.Size == 0 {
 		c.Size = 64 << 20
 	}
-	g := &Target{t: t, portal: netip.AddrPortFrom(p.Ends[side].V4.Addr(), 3260), dir: t.TempDir(), host: p, side: side, config: c}
+	g := &Target{t: t, portal: netip.AddrPortFrom(p.Ends[side].V4.Addr(), port), dir: t.TempDir(), host: p, side: side, config: c}
 	g.disk = filepath.Join(g.dir, "disk")
 	if c.RAM {
 		g.disk = filepath.Join(memory(t), "disk")
@@ -104,7 +113,7 @@ func (g *Target) URL(arguments string) string {
 // Run starts the process, and makes the target. It is for a target that was killed.
 func (g *Target) Run() {
 	g.t.Helper()
-	g.process = g.command("tgtd", "-f", "-C", control, "--iscsi", "portal="+g.portal.String())
+	g.process = g.command("tgtd", "-f", "-C", control, "--iscsi", "portal="+g.listens())
 	g.process.Stdout, g.process.Stderr = &g.output, &g.output
 	g.start()
 	rig.Eventually(g.t, "tgtd answers", func() bool {
@@ -118,6 +127,14 @@ func (g *Target) Run() {
 	g.account(g.config.User, g.config.Secret)
 	g.account(g.config.PeerUser, g.config.PeerSecret, "--outgoing")
 	g.must("--mode", "target", "--op", "bind", "--tid", "1", "--initiator-address", "ALL")
+}
+
+// listens returns where the target listens.
+func (g *Target) listens() string {
+	if g.config.EveryAddress {
+		return fmt.Sprintf("0.0.0.0:%d", g.portal.Port())
+	}
+	return g.portal.String()
 }
 
 func (g *Target) makeDisk() {

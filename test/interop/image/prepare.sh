@@ -1,10 +1,13 @@
 #!/bin/bash
 # Prepares the guest of the interoperability matrix: Debian's kernel with its
-# soft-iWARP driver, rping and perftest, as two files that QEMU boots. Prints the
-# directory where they are, and says on standard error what it does meanwhile.
+# soft-iWARP driver, rping and perftest, as two files that QEMU boots, and a disk with
+# what iSCSI needs. Prints the directory where they are, and says on standard error
+# what it does meanwhile.
 #
 #	vmlinux         the kernel
-#	initramfs.cpio  all of the guest's files
+#	initramfs.cpio  the files of every guest
+#	disk.img        programs and modules for storage (disk.sh), which the guest mounts
+#	                when a row needs them
 #	versions        what is in it, one line each
 #
 # STAG_INTEROP_CACHE says where prepared guests are kept (default: stag-interop
@@ -13,11 +16,13 @@
 # mirror of Debian's packages cannot be reached.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+. "$here/disk.sh"
 cache=${STAG_INTEROP_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/stag-interop}
 
 # What builds and runs the guest, and what runs in it. libc6-dev: where there is a
 # gcc, Go builds with it, and wants the C library's headers.
-packages=(linux-headers-amd64 gcc libc6-dev make xz-utils kmod cpio qemu-system-x86 busybox-static
+packages=(linux-headers-amd64 gcc libc6-dev make xz-utils kmod cpio e2fsprogs qemu-system-x86 qemu-utils qemu-block-extra
+	busybox-static
 	iproute2 ethtool ibverbs-providers rdmacm-utils perftest wireshark-common tshark)
 
 # Modules in the order of their loading; siw is built here.
@@ -63,7 +68,7 @@ kernel() {
 fitting() {
 	local k sum
 	k=$(kernel) || return
-	sum=$(cat "$here/prepare.sh" "$here/init.sh" | sha256sum | cut -c 1-12)
+	sum=$(cat "$here/prepare.sh" "$here/disk.sh" "$here/init.sh" | sha256sum | cut -c 1-12)
 	echo "$cache/stag-guest-$k-$sum"
 }
 
@@ -118,9 +123,13 @@ build() {
 	say "packs the guest"
 	files "$work/root" "$k"
 	(cd "$work/root" && find . | cpio -o -H newc --quiet) >"$work/image/initramfs.cpio"
+	say "packs the disk for storage"
+	disk "$work/storage" "$k"
 	for p in "linux-image-$k" perftest rdmacm-utils libibverbs1 qemu-system-x86; do
 		echo "$p $(version "$p" 2>/dev/null || version "linux-headers-$k")"
-	done >"$work/image/versions"
+	done >"$work/versions"
+	cat "$work/storage.versions" >>"$work/versions"
+	mv "$work/versions" "$work/image/"
 	mv -T "$work/image" "$1"
 	rm -rf "$work"
 	trap - EXIT
@@ -155,9 +164,7 @@ files() { # ROOT KERNEL
 	cp "$here/init.sh" "$root/init"
 	chmod 755 "$root/init"
 	depmod -b "$work/system" "$k"
-	for m in "${modules[@]}"; do
-		modprobe -d "$work/system" -S "$k" --show-depends "$m" | awk '$1 == "insmod" { print $2 }'
-	done | awk '!seen[$0]++' >"$work/list"
+	with_needs "$k" "${modules[@]}" >"$work/list"
 	mkdir "$root/modules"
 	while read -r f; do
 		cp "$f" "$root/modules/"
@@ -165,6 +172,10 @@ files() { # ROOT KERNEL
 	done <"$work/list" >"$root/modules/order"
 	cp "$work/drivers/infiniband/sw/siw/siw.ko" "$root/modules/"
 	echo siw.ko >>"$root/modules/order"
+	with_needs "$k" virtio_blk ext4 | while read -r f; do
+		cp "$f" "$root/modules/"
+		echo "${f##*/}"
+	done | grep -vxFf "$root/modules/order" >"$root/modules/disk"
 	for f in "${programs[@]}"; do
 		install_file "$f" "$root"
 		while read -r f; do install_file "$f" "$root"; done < <(ldd "$f" | grep -oE '/[^ ]+\.so[^ ]*')
@@ -175,6 +186,15 @@ files() { # ROOT KERNEL
 	cp -r /usr/lib/tc "$root/usr/lib/" 2>/dev/null || true # netem's distributions
 	echo 'root:x:0:0:root:/:/bin/sh' >"$root/etc/passwd"
 	echo '127.0.0.1 localhost' >"$root/etc/hosts"
+}
+
+# with_needs prints the files of modules and of all that they need, in the order of loading.
+with_needs() { # KERNEL MODULE...
+	local k=$1 m
+	shift
+	for m in "$@"; do
+		modprobe -d "$work/system" -S "$k" --show-depends "$m" | awk '$1 == "insmod" { print $2 }'
+	done | awk '!seen[$0]++'
 }
 
 # install_file copies a file, not a link to it, to the same place below ROOT.

@@ -78,7 +78,7 @@ func TestCached(t *testing.T) {
 	need.Root(t)
 	need.Tool(t, "bash", "flock")
 	var scripts []byte
-	for _, name := range []string{"prepare.sh", "init.sh"} {
+	for _, name := range []string{"prepare.sh", "disk.sh", "init.sh"} {
 		b, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
