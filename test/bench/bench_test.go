@@ -15,10 +15,11 @@ func TestBench(t *testing.T) {
 		{"goodput", "1500", ""},
 		{"goodput", "9000", "raw ;write offloaded"},
 		{"sizes", "1500", ""},
-		{"connections", "1500", ", 1 connections;, 16 connections;, 256 connections"},
+		{"connections", "1500", ", 1 connections;, 16 connections"},
 		{"rate", "1500", "raw ;offloaded"},
-		{"latency", "1500", "raw AF_XDP;inline"},
+		{"latency", "1500", "raw AF_XDP, MTU 1500, NAPI inline, messages of 64;write inline, MTU 1500, NAPI inline, messages of 64;send wait, MTU 1500, NAPI inline, messages of 64;read inline"},
 		{"takeover", "1500", ""},
+		{"iscsi", "1500", "stag > stag, offloaded, MTU 1500, NAPI threads, messages of 4096, depth 1;qemu-img > stag"},
 	} {
 		t.Run(c.table+" "+c.mtu, func(t *testing.T) {
 			before := tracesOf(t)

@@ -46,13 +46,16 @@ func (o Options) wantsTable(name string) bool {
 	return len(o.Tables) == 0 || slices.Contains(o.Tables, name)
 }
 
+// measures reports whether this is a run, and the run measures the table.
+func (o Options) measures(name string) bool { return o.Rounds != 0 && o.wantsTable(name) }
+
 // wants reports whether the options select a case.
 func (o Options) wants(c Case) bool {
 	return slices.ContainsFunc(strings.Split(o.Only, ";"), func(part string) bool { return strings.Contains(c.String(), part) })
 }
 
 // tables are the functions that make all tables.
-var tables = []func(Options) *Table{goodputTable, sizesTable, connectionsTable, latencyTable, rateTable, microTable, takeoverTable, burstTable, memoryTable, idleTable, fairnessTable}
+var tables = []func(Options) *Table{goodputTable, sizesTable, connectionsTable, latencyTable, rateTable, microTable, takeoverTable, burstTable, memoryTable, idleTable, fairnessTable, iscsiTable, sessionsTable}
 
 // TableNames returns the permitted values of Options.Tables.
 func TableNames() (names []string) {

@@ -210,7 +210,7 @@ func lists(t *Table) []picture {
 // removes details that the picture shows elsewhere.
 func (t *Table) label(r *Row, edit func(*Case)) string {
 	c := r.Case
-	napi, message, connections := t.shape()
+	napi, message, connections, depth := t.shape()
 	if !napi {
 		c.NAPI = ""
 	}
@@ -219,6 +219,9 @@ func (t *Table) label(r *Row, edit func(*Case)) string {
 	}
 	if !connections {
 		c.Connections = 0
+	}
+	if !depth {
+		c.Depth = 0
 	}
 	if len(t.distinct(func(c Case) int { return c.MTU })) == 1 {
 		c.MTU = 0

@@ -104,13 +104,14 @@ func (p *page) table(t *Table) {
 
 // shape says which details of a case differ within the table. These details become
 // columns.
-func (t *Table) shape() (napi, message, connections bool) {
+func (t *Table) shape() (napi, message, connections, depth bool) {
 	for _, r := range t.Rows {
 		napi = napi || r.NAPI != t.Rows[0].NAPI
 		message = message || r.Message != t.Rows[0].Message
 		connections = connections || r.Connections != t.Rows[0].Connections
+		depth = depth || r.Depth != t.Rows[0].Depth
 	}
-	return napi, message, connections
+	return napi, message, connections, depth
 }
 
 // heads returns the heads of the columns for the rows of one MTU. The first figure also
@@ -120,11 +121,11 @@ func (t *Table) heads(mtu int) (line []string) {
 	if mtu != 0 {
 		line[0] = fmt.Sprintf("MTU %d", mtu)
 	}
-	napi, message, connections := t.shape()
+	napi, message, connections, depth := t.shape()
 	for _, c := range []struct {
 		there bool
 		head  string
-	}{{napi, "NAPI"}, {message, "octets"}, {connections, "conns"}} {
+	}{{napi, "NAPI"}, {message, "octets"}, {connections, "conns"}, {depth, "depth"}} {
 		if c.there {
 			line = append(line, c.head)
 		}
@@ -144,7 +145,7 @@ func (t *Table) heads(mtu int) (line []string) {
 // cells returns the text of a row, one element for each column.
 func (t *Table) cells(r *Row) (line []string) {
 	line = append(line, r.Name)
-	napi, message, connections := t.shape()
+	napi, message, connections, depth := t.shape()
 	if napi {
 		line = append(line, r.NAPI)
 	}
@@ -153,6 +154,9 @@ func (t *Table) cells(r *Row) (line []string) {
 	}
 	if connections {
 		line = append(line, fmt.Sprint(r.Connections))
+	}
+	if depth {
+		line = append(line, fmt.Sprint(r.Depth))
 	}
 	for i, c := range t.Columns {
 		line = append(line, number(r.Median, c.Figure, c.Digits))
@@ -205,6 +209,9 @@ func (p *page) conditions(r *Report) {
 	p.printf("Load average %s before, %s after.\n", c.Load[0], c.Load[1])
 	if len(c.Missing) != 0 {
 		p.printf("Not installed: %s.\n", strings.Join(c.Missing, ", "))
+	}
+	if len(c.Peers) != 0 {
+		p.printf("%s. TCP of the kernel: %s.\n", strings.Join(c.Peers, ", "), c.Control)
 	}
 	p.printf("veth pairs, native XDP, copy mode, CRC on unless a row says otherwise, GOMAXPROCS %d.\n", c.Threads)
 }

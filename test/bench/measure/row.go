@@ -18,6 +18,7 @@ type Case struct {
 	NAPI        string `json:"napi,omitempty"`        // place where NAPI of the veth pair runs: inline (in the sender's system call) or threads
 	Message     int    `json:"message,omitempty"`     // octets
 	Connections int    `json:"connections,omitempty"` // number of connections at the same time
+	Depth       int    `json:"depth,omitempty"`       // commands in flight
 }
 
 // Row is a case with the results of its rounds.

@@ -11,16 +11,20 @@ import (
 // Run measures what o selects and prints its progress on progress. If ctx or a failure
 // ends it early, Run returns the results of complete rounds, if there are any, with the
 // error.
-func Run(ctx context.Context, o Options, progress io.Writer) (*Report, error) {
-	r := &Report{Time: o.Time}
+func Run(ctx context.Context, o Options, progress io.Writer) (r *Report, failed error) {
+	r = &Report{Time: o.Time}
 	var err error
 	if r.Conditions, err = readConditions(); err != nil {
 		return nil, err
 	}
 	r.Conditions.Missing = missingTools()
+	if o.measures("iscsi") {
+		r.Conditions.Peers = peerVersions()
+	}
 	if r.Tables, err = o.tables(); err != nil {
 		return nil, err
 	}
+	defer func() { failed = errors.Join(failed, removeCommand()) }()
 	m := newMonitor(progress, o.Rounds, r.rows())
 	defer m.end()
 	for range o.Rounds {
@@ -35,10 +39,10 @@ func Run(ctx context.Context, o Options, progress io.Writer) (*Report, error) {
 	if r.Rounds == 0 {
 		return nil, err
 	}
-	load, failed := loadAverage()
+	load, unread := loadAverage()
 	r.Conditions.Load[1] = load
 	r.conclude()
-	return r, errors.Join(err, failed)
+	return r, errors.Join(err, unread)
 }
 
 // tables returns the tables that the options select, with the rows that they select.
@@ -113,6 +117,9 @@ func (c Case) String() string {
 	}
 	if c.Connections != 0 {
 		s += fmt.Sprintf(", %d connections", c.Connections)
+	}
+	if c.Depth != 0 {
+		s += fmt.Sprintf(", depth %d", c.Depth)
 	}
 	return s
 }

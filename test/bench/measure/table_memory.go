@@ -109,6 +109,12 @@ func kibibytes(file, name string) (int, error) {
 	return 0, fmt.Errorf("%s has no line %s", file, name)
 }
 
+// threadsOf returns the number of threads of a process.
+func threadsOf(pid int) (int, error) {
+	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	return len(tasks), err
+}
+
 // memoryGoals limits the memory of an idle connection.
 func memoryGoals(r *Report) (list []Goal) {
 	t := r.table("memory")

@@ -85,7 +85,7 @@ func (m match) play(ctx context.Context) (printed []byte, err error) {
 		return nil, err
 	}
 	defer server.stop()
-	if err := server.awaitListening(ctx, st.pair); err != nil {
+	if err := server.awaitListening(ctx, st.pair, toolPort); err != nil {
 		return nil, err
 	}
 	client, err := startProcess(ctx, st.pair, from, m.name, fit(st.pair, m.client))

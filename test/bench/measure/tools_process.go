@@ -29,8 +29,9 @@ type process struct {
 // look for interfaces there.
 const ownSys = `mount -t sysfs sysfs /sys && exec "$0" "$@"`
 
-// startProcess starts the tool called name, with mounts of its own.
-func startProcess(ctx context.Context, p *pair.Pair, side pair.Side, name string, args []string) (*process, error) {
+// startProcess starts the tool called name, with mounts of its own. env is added to its
+// environment.
+func startProcess(ctx context.Context, p *pair.Pair, side pair.Side, name string, args []string, env ...string) (*process, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {
 		return nil, err
@@ -39,6 +40,7 @@ func startProcess(ctx context.Context, p *pair.Pair, side pair.Side, name string
 	x.cmd = exec.CommandContext(ctx, "/bin/sh", append([]string{"-c", ownSys, path}, args...)...)
 	x.cmd.Dir = "/"
 	x.cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "UCX_TLS=tcp", "UCX_NET_DEVICES=" + p.Ends[side].Name}
+	x.cmd.Env = append(x.cmd.Env, env...)
 	x.cmd.Stdout, x.cmd.Stderr = &x.out, &x.err
 	x.cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL}
 	x.cmd.WaitDelay = time.Second
@@ -56,6 +58,16 @@ func startProcess(ctx context.Context, p *pair.Pair, side pair.Side, name string
 func (x *process) stop() {
 	x.cmd.Process.Kill()
 	<-x.done
+}
+
+// end asks the process to end, waits for that, and kills the process if it takes too long.
+func (x *process) end() {
+	x.cmd.Process.Signal(unix.SIGTERM)
+	select {
+	case <-x.done:
+	case <-time.After(5 * time.Second):
+		x.stop()
+	}
 }
 
 // output waits for the end of the process and returns its output.
@@ -87,43 +99,43 @@ func (x *process) complaint(ctx context.Context) error {
 	return fmt.Errorf("%s: %w: %q", x.name, err, last)
 }
 
-// awaitListening waits until a server listens at toolPort on the process's side.
-func (x *process) awaitListening(ctx context.Context, p *pair.Pair) error {
+// awaitListening waits until a server listens at a port on the process's side.
+func (x *process) awaitListening(ctx context.Context, p *pair.Pair, port int) error {
 	for {
-		listens, err := listening(p)
+		listens, err := listening(p, port)
 		if err != nil || listens {
 			return err
 		}
 		select {
-		case <-x.done:
+		case <-x.done: // also when ctx has ended
 			return x.complaint(ctx)
 		case <-time.After(2 * time.Millisecond):
 		}
 	}
 }
 
-// listening reports whether a server listens at toolPort on the receiving side.
-func listening(p *pair.Pair) (yes bool, err error) {
+// listening reports whether a server listens at port on the receiving side.
+func listening(p *pair.Pair, port int) (yes bool, err error) {
 	err = p.Do(to, func() error {
 		for _, table := range []string{"tcp", "tcp6"} {
 			text, err := os.ReadFile("/proc/thread-self/net/" + table)
 			if err != nil {
 				return err
 			}
-			yes = yes || listensIn(string(text))
+			yes = yes || listensIn(string(text), port)
 		}
 		return nil
 	})
 	return yes, err
 }
 
-// listensIn looks for a listener at toolPort in list, the contents of /proc/net/tcp.
+// listensIn looks for a listener at port in list, the contents of /proc/net/tcp.
 // Its fields are number, address:port in hexadecimal, the peer's address:port, state,
 // and more.
-func listensIn(list string) bool {
+func listensIn(list string, port int) bool {
 	for line := range strings.Lines(list) {
 		f := strings.Fields(line)
-		if len(f) > 3 && f[3] == "0A" && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", toolPort)) {
+		if len(f) > 3 && f[3] == "0A" && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", port)) {
 			return true
 		}
 	}

@@ -71,7 +71,7 @@ func TestListensIn(t *testing.T) {
 		"  sl  local_address rem_address   st tx_queue":                                                false,
 		"": false,
 	} {
-		if listensIn("  sl  local_address rem_address   st\n"+line+"\n") != want {
+		if listensIn("  sl  local_address rem_address   st\n"+line+"\n", toolPort) != want {
 			t.Errorf("%q: not %v", line, want)
 		}
 	}
