@@ -25,7 +25,7 @@ demo:
 
 # Against Linux's soft-iWARP driver, rping and perftest in a guest; as root.
 interop:
-	bash test/interop/image/prepare.sh && go test -tags interop -json -count=1 -timeout 20m ./test/interop | go run ./test/interop/matrix
+	bash test/interop/image/prepare.sh && bash test/interop/image/trixie.sh && go test -tags interop -json -count=1 -timeout 20m ./test/interop | go run ./test/interop/matrix
 
 fuzz:
 	bash test/fuzz.sh $(FUZZTIME)

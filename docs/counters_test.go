@@ -58,6 +58,10 @@ var tables = []table{
 		intro: "Each counter is a reason for which the adapter's translation and protection table refused an\naccess or an invalidation. A Terminate reports the reason to the peer, and the error of the QP\nnames it. `stag show stats` shows these counters."},
 	{title: "The application", layer: "verbs", file: "rdma/report.go", typ: "verbsCounters",
 		intro: "Events that the application of the adapter did not fetch. `stag show stats` shows this counter; in Go\n`rdma.Adapter.EventsLost` has it."},
+	{title: "An iSCSI session", layer: "iscsi_initiator` and `iscsi_target", file: "iscsi/report_session.go", typ: "sessionCounters",
+		intro: "Each iSCSI session counts these, in the layer of its role, over all of its connections. `stag show\niscsi -v` shows these counters. `stag show stats` has the sum over all sessions of a device,\nincluding ended ones. The layers `iscsi_initiator_latency` and `iscsi_target_latency` count the\ncompleted commands by latency: `below_32us`, `below_64us` and so on up to `below_8388608us`, and\n`longer`. A command counts in one of these only. Its latency begins with the step that sees it\nfirst: in a target when it has arrived."},
+	{title: "Reasons of iSCSI", layer: "iscsi_initiator_reason` and `iscsi_target_reason", file: "iscsi/flow/reason.go", typ: "Reason", names: "reasonWords", but: "OK",
+		intro: "Each counter is a reason for which a session refused a PDU of the peer, failed a command, or ended\na connection. The same commands show these counters."},
 	{title: "Captures", layer: "capture", file: "offload/adapter/report.go", typ: "captureCounters",
 		intro: "The packets of all captures of the adapter together. `stag show stats` shows these counters."},
 }
@@ -190,7 +194,7 @@ func of(spec *ast.ValueSpec, typ string) bool {
 // counts reports whether a constant is the number of constants of its type.
 func counts(spec *ast.ValueSpec) bool {
 	name := spec.Names[0].Name
-	return strings.HasPrefix(strings.ToLower(name), "num") || name == "Reasons" || name == "Faults"
+	return strings.HasPrefix(strings.ToLower(name), "num") || name == "Reasons" || name == "reasons" || name == "Faults"
 }
 
 // shown returns the names under which constants are shown, from the literal of the

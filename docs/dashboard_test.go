@@ -49,8 +49,11 @@ func exported(t *testing.T) map[string][]string {
 		t.Fatal(err)
 	}
 	all := map[string][]string{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `(stag_\\w+)` \\| \\w+ \\| ([^|]*) \\|").FindAllStringSubmatch(string(text), -1) {
-		all[m[1]] = append(strings.Split(strings.TrimSpace(m[2]), ", "), "instance", "job")
+	for _, m := range regexp.MustCompile("(?m)^\\| `(stag_\\w+)` \\| (\\w+) \\| ([^|]*) \\|").FindAllStringSubmatch(string(text), -1) {
+		all[m[1]] = append(strings.Split(strings.TrimSpace(m[3]), ", "), "instance", "job")
+		if m[2] == "histogram" {
+			all[m[1]+"_bucket"] = append(all[m[1]], "le")
+		}
 	}
 	if len(all) < 80 {
 		t.Errorf("only %d metrics found", len(all))
@@ -117,7 +120,7 @@ func TestDashboard(t *testing.T) {
 			}
 			refs[x.RefID] = true
 			for _, m := range metric.FindAllString(x.Expr, -1) {
-				if strings.HasSuffix(m, "_total") != strings.Contains(x.Expr, "rate(") {
+				if counts := strings.HasSuffix(m, "_total") || strings.HasSuffix(m, "_bucket"); counts != strings.Contains(x.Expr, "rate(") {
 					t.Errorf("panel %q: %s: counters go through rate, gauges do not", p.Title, x.Expr)
 				}
 			}

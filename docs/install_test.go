@@ -36,7 +36,7 @@ func TestInstall(t *testing.T) {
 	prefix, run := installed(t)
 	for _, name := range []string{"bin/stag", "share/man/man8/stag.8", "share/man/man8/stag-metrics.8",
 		"share/bash-completion/completions/stag", "share/zsh/site-functions/_stag", "share/fish/vendor_completions.d/stag.fish",
-		"lib/systemd/system/stag@.service", "lib/systemd/system/stag-metrics.service",
+		"lib/systemd/system/stag@.service", "lib/systemd/system/stag-metrics.service", "lib/systemd/system/stag-iscsi-target.service",
 		"share/stag/grafana/stag.json", "share/doc/stag/README.md", "share/doc/stag/LICENSE", "share/doc/stag/docs/metrics.md", "share/doc/stag/docs/examples/kv/main.go"} {
 		info, err := os.Stat(filepath.Join(prefix, name))
 		if err != nil || info.Size() == 0 {
@@ -115,8 +115,10 @@ func filesBelow(t *testing.T, dir string) (list []string) {
 func units(t *testing.T, prefix string) {
 	stag := filepath.Join(prefix, "bin/stag")
 	for unit, wants := range map[string]string{
-		"stag@eth1.service":    "load --tune",
-		"stag-metrics.service": "metrics -v",
+		"stag@eth1.service":         "load --tune",
+		"stag-metrics.service":      "metrics -v",
+		"stag-iscsi-target.service": "iscsi target --chap-file %d/chap",
+		"stag-attach@eth1.service":  "iscsi attach",
 	} {
 		file := filepath.Join(prefix, "lib/systemd/system", strings.Replace(unit, "eth1", "", 1))
 		starts := startsOf(t, file)

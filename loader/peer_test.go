@@ -55,6 +55,7 @@ func far(t *testing.T, p *pair.Pair) (end loader.FarEnd, fix string) {
 // ChecksumFix returns makes it compute checksums.
 func TestChecksumFix(t *testing.T) {
 	need.Root(t)
+	need.Tool(t, "ethtool")
 	p := netns.Pair(t, pair.Config{ChecksumOffload: true})
 	inhabit(t, p)
 	end, fix := far(t, p)

@@ -13,7 +13,7 @@ import (
 )
 
 // public are the packages that users import. docs/api.md promises them.
-var public = []string{"rdma", "offload/report"}
+var public = []string{"rdma", "offload/report", "iscsi", "iscsi/backend"}
 
 // TestPublicPackagesExportNoLowerType: whatever a user reaches from the API of a public
 // package is of a public package, of the standard library, or a type that its own

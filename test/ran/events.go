@@ -13,6 +13,7 @@ import (
 // event is one line of go test -json (go doc test2json).
 type event struct {
 	Action, Package, Test, Output, ImportPath string
+	Elapsed                                   float64 // of a result: in seconds
 }
 
 // outcome is the result of a test.
@@ -64,6 +65,7 @@ type printer struct {
 	w       io.Writer
 	verbose bool // print the output of every test, as go test -v does
 	seen    run
+	took    map[test]float64       // seconds that each top-level test has taken
 	said    map[test]*bytes.Buffer // output of each top-level test until the test ends
 	why     map[test][]string      // lines that a test, or a subtest, has printed itself
 	skips   int
@@ -71,7 +73,7 @@ type printer struct {
 
 // follow collects the results of the tests on r and prints their output.
 func (p *printer) follow(r io.Reader) error {
-	p.seen, p.said, p.why = run{}, map[test]*bytes.Buffer{}, map[test][]string{}
+	p.seen, p.took, p.said, p.why = run{}, map[test]float64{}, map[test]*bytes.Buffer{}, map[test][]string{}
 	return events(r, p.event, func(line []byte) { p.w.Write(line) })
 }
 
@@ -91,6 +93,7 @@ func (p *printer) event(e event) {
 	case "pass", "fail":
 		delete(p.why, t)
 		if t == top {
+			p.took[t] = e.Elapsed
 			p.end(t, outcome(e.Action))
 		}
 	}
@@ -135,10 +138,24 @@ func (p *printer) end(t test, how outcome) {
 		how = skipped
 	}
 	p.seen[t] = how
+	if t.name == "" && how == failed {
+		p.unfinished(t.dir)
+	}
 	if p.said[t] != nil && how == failed {
 		p.w.Write(p.said[t].Bytes())
 	}
 	delete(p.said, t)
+}
+
+// unfinished prints the output of the tests of a package that have begun and not ended:
+// those that ran when the time was up, or when the process ended.
+func (p *printer) unfinished(dir string) {
+	for t, said := range p.said {
+		if t.dir == dir {
+			fmt.Fprintf(p.w, "UNFINISHED %v:\n%s", t, said.Bytes())
+			delete(p.said, t)
+		}
+	}
 }
 
 // listed reads the output of go test -list -json. It writes the compiler's messages to

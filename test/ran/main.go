@@ -65,6 +65,7 @@ func check(r io.Reader, w io.Writer, only string) error {
 	if err := p.follow(r); err != nil {
 		return err
 	}
+	p.slowest(40)
 	complaints := compare(list, p.seen, only)
 	for _, c := range complaints {
 		fmt.Fprintln(w, "ran:", c)

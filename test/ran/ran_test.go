@@ -46,6 +46,40 @@ func TestFollow(t *testing.T) {
 	}
 }
 
+// TestUnfinished: a package that ends in the middle of a test shows what the test has said.
+func TestUnfinished(t *testing.T) {
+	var out bytes.Buffer
+	p := printer{w: &out}
+	err := p.follow(strings.NewReader(`{"Action":"run","Package":"github.com/stag-rdma/stag/c","Test":"TestSlow"}
+{"Action":"output","Package":"github.com/stag-rdma/stag/c","Test":"TestSlow/case","Output":"panic: test timed out\n"}
+{"Action":"fail","Package":"github.com/stag-rdma/stag/c"}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "UNFINISHED c TestSlow:\npanic: test timed out\n"; out.String() != want {
+		t.Errorf("printed %q, want %q", out.String(), want)
+	}
+}
+
+// TestSlowest: the tests that took the most time are told, the slowest one first.
+func TestSlowest(t *testing.T) {
+	var out bytes.Buffer
+	p := printer{w: &out}
+	if err := p.follow(strings.NewReader(`{"Action":"pass","Package":"github.com/stag-rdma/stag/c","Test":"TestQuick","Elapsed":0.9}
+{"Action":"pass","Package":"github.com/stag-rdma/stag/c","Test":"TestSlow","Elapsed":7.2}
+{"Action":"pass","Package":"github.com/stag-rdma/stag/c","Test":"TestSlow/case","Elapsed":7.1}
+{"Action":"fail","Package":"github.com/stag-rdma/stag/c","Test":"TestSlower","Elapsed":60}
+{"Action":"fail","Package":"github.com/stag-rdma/stag/c","Elapsed":68.1}
+`)); err != nil {
+		t.Fatal(err)
+	}
+	p.slowest(3)
+	if want := "ran:   60 s c TestSlower\nran:    7 s c TestSlow\n"; out.String() != want {
+		t.Errorf("printed %q, want %q", out.String(), want)
+	}
+}
+
 func TestCompare(t *testing.T) {
 	x := test{"a", "TestX"}
 	for name, c := range map[string]struct {
