@@ -30,7 +30,7 @@ func (c *Conn) unmapBuffers() {
 // shed gives the pages of empty buffers back to the kernel.
 func (c *Conn) shed() {
 	c.stepping.Lock()
-	defer c.stepping.Unlock()
+	defer c.letGo()
 	if c.rx.used == 0 && c.tx.used() == 0 {
 		_ = unix.Madvise(c.buffers, unix.MADV_DONTNEED) // it cannot fail: the mapping is whole
 	}

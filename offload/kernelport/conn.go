@@ -166,10 +166,7 @@ var one = [8]byte{1}
 func (c *Conn) Between(fn func()) {
 	c.stepping.Lock()
 	fn()
-	c.stepping.Unlock()
-	if c.bell.Load() { // a visitor may have rung silently while fn ran
-		c.rouse()
-	}
+	c.letGo()
 }
 
 // Done is closed when the connection has ended and Fault has returned.

@@ -54,7 +54,7 @@ func (c *Conn) Doze(ready func() bool) bool {
 // Run must look at the socket.
 func (c *Conn) arrivals() (p unix.PollFd, ok bool) {
 	c.stepping.Lock()
-	defer c.stepping.Unlock()
+	defer c.letGo()
 	if !c.running || c.hung || c.eof || c.ended != nil || c.aborted {
 		return p, false
 	}

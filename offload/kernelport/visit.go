@@ -19,7 +19,7 @@ func (c *Conn) Visit(now clock.Instant) {
 	c.visits.Enter(now)
 	for turn := range turns {
 		if !c.stepping.TryLock() {
-			return // the goroutine that steps looks at the doorbell afterwards
+			return // the goroutine that holds stepping looks at the doorbell afterwards
 		}
 		if !c.running {
 			c.stepping.Unlock()
@@ -45,6 +45,17 @@ func (c *Conn) Visit(now clock.Instant) {
 		}
 	}
 	c.rouse()
+}
+
+// letGo releases stepping after the caller did something other than a step. Visitors that came meanwhile
+// have left their doorbells to the caller. A visitor may also have left octets of the ULP for
+// which there is room. letGo wakes Run for either.
+func (c *Conn) letGo() {
+	drained := c.drained
+	c.stepping.Unlock()
+	if drained || c.bell.Load() {
+		c.rouse()
+	}
 }
 
 // Awake reports whether Run is awake. If Run is awake, it finds a doorbell that was

@@ -18,10 +18,10 @@ const recheck = 2 * time.Millisecond
 // deadline is due. If sleep is not 0, wait sleeps at most that long and leaves the
 // socket to visitors.
 func (c *Conn) wait(now clock.Instant, sleep time.Duration) error {
-	c.prepare(now, sleep)
+	idle := c.prepare(now, sleep)
 	ready := sleep == 0 || c.visits.BeginSleep()
 	var err error
-	if ready && !c.bell.Load() {
+	if idle && ready && !c.bell.Load() {
 		err = c.pollOrPark(c.alarm, sleep != 0)
 	}
 	c.asleep.Store(false)
@@ -35,8 +35,9 @@ func (c *Conn) wait(now clock.Instant, sleep time.Duration) error {
 }
 
 // prepare sets the events that poll waits for, and the latest time at which the wait
-// ends.
-func (c *Conn) prepare(now clock.Instant, sleep time.Duration) {
+// ends. It returns false if Run must make another step first, because a visitor has left
+// something to do.
+func (c *Conn) prepare(now clock.Instant, sleep time.Duration) (idle bool) {
 	c.stepping.Lock()
 	defer c.stepping.Unlock()
 	c.asleep.Store(true) // must be set before another step can make the deadline earlier
@@ -52,6 +53,7 @@ func (c *Conn) prepare(now clock.Instant, sleep time.Duration) {
 		c.poller.fds[0].Fd = -1
 		c.alarm = clock.Sooner(c.alarm, now.Add(recheck))
 	}
+	return !c.drained
 }
 
 // events returns the poll events of the socket to wait for.
