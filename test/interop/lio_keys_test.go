@@ -28,7 +28,7 @@ type keys struct {
 	unsolicited bool // there are Data-Out PDUs without R2T
 	first       int  // octets without R2T, at most
 	burst       int  // octets of an R2T, at most
-	r2ts        int  // R2Ts that wait for data at a time, at most
+	r2ts        int  // R2Ts that wait for data at a time, at most; if it is greater than 1, at least two must
 	everyBurst  bool // the first R2T asks for burst octets
 }
 
@@ -132,7 +132,7 @@ func (k *keys) judge(r *rig) {
 	if (command != 0) != k.immediate || (unsolicited != 0) != k.unsolicited || command+unsolicited > k.first || command+unsolicited+solicited != k.size {
 		r.Errorf("with the command %d, unsolicited %d, by R2T %d: want %+v", command, unsolicited, solicited, *k)
 	}
-	if most != k.r2ts || greatest > k.burst || k.everyBurst && first != k.burst {
+	if most > k.r2ts || most < 2 && k.r2ts > 1 || greatest > k.burst || k.everyBurst && first != k.burst {
 		r.Errorf("R2Ts of %d and at most %d octets, %d at a time: want %+v", first, greatest, most, *k)
 	}
 }
