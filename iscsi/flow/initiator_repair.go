@@ -79,12 +79,6 @@ func (f *Initiator) dataAgain(slot int, t *task, h *pdu.Header) Reason {
 	return OK
 }
 
-// againInVain reports whether a refused PDU is a Data-In that came again because a SNACK has
-// asked for more than was missing.
-func (f *Initiator) againInVain(h *pdu.Header, why Reason) bool {
-	return (why == Repeated || why == NoTask) && f.repair != nil && h.Opcode() == pdu.OpDataIn && f.repair.open.has(h.InitiatorTaskTag())
-}
-
 // dataRepair is dataInDone at error recovery level 1.
 func (f *Initiator) dataRepair(slot int, t *task, h *pdu.Header, why Reason) Reason {
 	r := f.repair
@@ -113,24 +107,49 @@ func (f *Initiator) dataRepair(slot int, t *task, h *pdu.Header, why Reason) Rea
 	if fresh && h.Has(pdu.StatusPresent) {
 		f.judge(slot, t, h)
 	}
+	f.request(slot, t, h.InitiatorTaskTag())
 	f.mend(slot, t)
 	return OK
 }
 
-// lose asks for a Data-In again. i is the index of its loss, or -1.
+// lose notes a Data-In that the target must send again. i is the index of its loss, or -1.
 func (f *Initiator) lose(slot int, t *task, h *pdu.Header, i int) {
 	r := f.repair
 	if i < 0 && add(&r.losses, loss{slot: slot, sn: h.DataSN(), off: h.BufferOffset(), n: uint32(h.DataLength())}) {
 		i = len(r.losses) - 1
 	}
 	if i >= 0 {
-		r.losses[i].due = f.now.Add(repairTime)
-		if r.losses[i].tries++; r.losses[i].tries <= mostTries &&
-			r.ask(snack{kind: pdu.SNACKDataR2T, lun: t.header.LUN(), itt: h.InitiatorTaskTag(), ttt: pdu.NoTag, first: h.DataSN(), n: 1}) {
+		l := &r.losses[i]
+		l.due, l.asked = f.now.Add(repairTime), false
+		if l.tries++; l.tries <= mostTries {
 			return
 		}
 	}
 	f.giveUp(slot, t)
+}
+
+// request asks for the losses of a command. The youngest Data-In of a command waits until
+// another one or the status has arrived. A SNACK whose run ends with the last Data-In that LIO
+// has sent must ask for all from there on (RunLength 0), or LIO rejects it. Such a SNACK that
+// comes before the last Data-In of the command makes LIO send others twice. If the status is
+// acknowledged before all of them have left, Linux 6.1 sends memory that it has freed.
+func (f *Initiator) request(slot int, t *task, itt pdu.Tag) {
+	r := f.repair
+	for i := range r.losses {
+		l := &r.losses[i]
+		youngest := l.sn+1 == t.dataSN
+		if l.slot != slot || l.asked || youngest && !r.judged(slot) {
+			continue
+		}
+		s := snack{kind: pdu.SNACKDataR2T, lun: t.header.LUN(), itt: itt, ttt: pdu.NoTag, first: l.sn, n: 1}
+		if youngest {
+			s.n = 0
+		}
+		if l.asked = r.ask(s); !l.asked {
+			f.giveUp(slot, t)
+			return
+		}
+	}
 }
 
 // giveUp makes a command fail whose data cannot be had. The target's status still ends it.
@@ -149,6 +168,7 @@ func (f *Initiator) judge(slot int, t *task, h *pdu.Header) {
 		return
 	}
 	add(&r.early, verdict{slot, *h})
+	f.request(slot, t, h.InitiatorTaskTag())
 }
 
 // mend does what has waited for the last loss of a command.
@@ -220,19 +240,13 @@ func (f *Initiator) nextRepair() bool {
 	return true
 }
 
-// sendSNACK begins a SNACK Request. If the Data-In that it asks for is the youngest of its
-// command, it asks for all from there on: LIO rejects a SNACK that ends with the last PDU that
-// it has sent. sendSNACK returns false if the command has ended or been given up meanwhile: the
-// target may have forgotten it, and LIO does not survive its Reject.
+// sendSNACK begins a SNACK Request. It returns false if the command has ended or been given up
+// meanwhile: the target may have forgotten it, and LIO does not survive its Reject.
 func (f *Initiator) sendSNACK(s snack) bool {
 	if s.kind == pdu.SNACKDataR2T {
 		slot, t := f.tagged(s.itt)
 		if t == nil || f.repair.lost(slot, s.first) < 0 {
 			return false
-		}
-		if s.first+1 == t.dataSN {
-			s.n = 0
-			f.repair.open.add(s.itt)
 		}
 	}
 	h := f.tx.header(pdu.OpSNACK)

@@ -93,9 +93,6 @@ func (f *Initiator) count(h *pdu.Header) {
 // counted. If the PDU is the answer to a command or request, that ends, because no other
 // answer will come.
 func (f *Initiator) refuse(h *pdu.Header, why Reason) {
-	if f.againInVain(h, why) {
-		return
-	}
 	f.stats.Refused++
 	f.tally.count(why)
 	if why == Stale {

@@ -23,7 +23,6 @@ type repair struct {
 	acks     []ack     // DataACKs that wait for losses
 	leaving  []snack   // SNACKs that have not left, the oldest first
 	retries  []int     // slots of commands that the target has discarded because of their immediate data
-	open     lately    // commands that were asked for all Data-In from one on
 }
 
 // newRepair makes the repair of an Initiator with so many slots. The lists do not grow. A slot
@@ -45,21 +44,6 @@ func add[T any](list *[]T, e T) bool {
 	return true
 }
 
-// lately are the tags that were added last.
-type lately struct {
-	tags [32]pdu.Tag
-	next int
-}
-
-func (l *lately) add(tag pdu.Tag) {
-	if !l.has(tag) {
-		l.tags[l.next] = tag
-		l.next = (l.next + 1) % len(l.tags)
-	}
-}
-
-func (l *lately) has(tag pdu.Tag) bool { return tag != 0 && slices.Contains(l.tags[:], tag) }
-
 // setLevel makes the machine ready for a connection with an ErrorRecoveryLevel.
 func (f *Initiator) setLevel(level uint8) {
 	f.repair = nil
@@ -72,6 +56,7 @@ func (f *Initiator) setLevel(level uint8) {
 type loss struct {
 	slot       int
 	sn, off, n uint32 // DataSN, Buffer Offset, octets
+	asked      bool   // a SNACK asks for it
 	tries      int
 	due        clock.Instant // when the target must have sent it again
 }
@@ -147,6 +132,11 @@ func (r *repair) lost(slot int, sn uint32) int {
 // misses reports whether a slot has losses.
 func (r *repair) misses(slot int) bool {
 	return slices.ContainsFunc(r.losses, func(l loss) bool { return l.slot == slot })
+}
+
+// judged reports whether the status of a slot has arrived.
+func (r *repair) judged(slot int) bool {
+	return slices.ContainsFunc(r.early, func(v verdict) bool { return v.slot == slot })
 }
 
 // status returns the index of a PDU with a StatSN that comes again, or -1.

@@ -96,38 +96,39 @@ func TestDataAgain(t *testing.T) {
 	}
 }
 
-// TestAskedForMore: a SNACK for the youngest Data-In of a command asks for all from there on.
-// So others come again, also after the end of the command. They are dropped, and are no event
-// that the consumer must take.
-func TestAskedForMore(t *testing.T) {
+// TestAskedInTurn: the youngest Data-In of a command is asked for when the next one or the
+// status has arrived, so that the target sends exactly what is missing, and has sent all of it
+// when the status is acknowledged.
+func TestAskedInTurn(t *testing.T) {
 	e := begin(t, levelOne(), 4)
-	data, buf := pattern(300, 1), guardedBuf(300)
+	data, buf := pattern(400, 1), guardedBuf(400)
 	tag := e.post(Command{ID: 1, CDB: read10, In: [][]byte{buf.buf}})[0].h.InitiatorTaskTag()
-	first := e.dataIn(tag, 0, 0, 0, data[:100])
-	second := e.dataIn(tag, 1, 100, 0, data[100:200])
-	third := e.dataIn(tag, 2, 200, pdu.Final|pdu.StatusPresent, data[200:])
-	e.hears(damaged(first))
-	e.snacks(snack{pdu.SNACKDataR2T, 0, tag, pdu.NoTag, 0, 0})
-	e.hears(second, third) // the target has sent them before it had the SNACK
+	in := func(sn uint32) []byte { return e.dataIn(tag, sn, sn*100, 0, data[sn*100:][:100]) }
+	ask := func(sn, n uint32) snack { return snack{pdu.SNACKDataR2T, 0, tag, pdu.NoTag, sn, n} }
+	e.hears(damaged(in(0)))
+	e.snacks()
+	e.hears(damaged(in(1)))
+	e.snacks(ask(0, 1))
+	e.hears(in(2))
+	e.snacks(ask(1, 1))
+	e.hears(damaged(in(0))) // again, and in vain
+	e.snacks(ask(0, 1))
+	e.hears(damaged(in(3)))
+	e.snacks()
+	before := e.statSN
+	e.hears(e.response(tag, 0, nil)) // the status has a PDU of its own
+	e.snacks(ask(3, 0))
 	e.none()
-	e.hears(second) // because of the SNACK
-	e.hears(first)
+	e.hears(in(1), in(0))
+	e.none()
+	if sn := e.expStatSN(); sn != before {
+		t.Errorf("ExpStatSN %v acknowledges a status whose data is not there (%v)", sn, before)
+	}
+	e.hears(in(3))
 	if c := e.done(); c.Why != OK || !bytes.Equal(buf.buf, data) || !buf.whole() {
 		t.Errorf("%+v", c)
 	}
-	clear(buf.buf)
-	for range 100 { // more than there is room for events
-		e.hears(second, third)
-	}
-	if v, ok := e.event(); ok || !bytes.Equal(buf.buf, make([]byte, 300)) {
-		t.Errorf("event %+v, octets after the end: %x", v, buf.buf)
-	}
-	other := e.post(Command{ID: 2, CDB: read10})[0].h.InitiatorTaskTag()
-	e.hears(e.response(other, 0, nil))
-	if c := e.done(); c.ID != 2 || c.Why != OK {
-		t.Errorf("%+v", c)
-	}
-	if s := e.f.Stats(); s.Refused != 0 || s.Repaired != 1 {
+	if s := e.f.Stats(); s.Refused != 0 || s.Repaired != 3 || s.SNACKs != 4 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -186,13 +187,13 @@ func TestHopelessLine(t *testing.T) {
 func TestSNACKRejected(t *testing.T) {
 	for _, early := range []bool{false, true} {
 		e := begin(t, levelOne(), 4)
-		tag := e.post(Command{ID: 1, CDB: read10, In: [][]byte{make([]byte, 200)}})[0].h.InitiatorTaskTag()
-		e.hears(damaged(e.dataIn(tag, 0, 0, 0, pattern(100, 1))))
+		tag := e.post(Command{ID: 1, CDB: read10, In: [][]byte{make([]byte, 300)}})[0].h.InitiatorTaskTag()
+		e.hears(damaged(e.dataIn(tag, 0, 0, 0, pattern(100, 1))), e.dataIn(tag, 1, 100, 0, pattern(100, 3)))
 		asked := e.sent()
 		if len(asked) != 1 {
 			t.Fatalf("%d PDUs", len(asked))
 		}
-		end := e.dataIn(tag, 1, 100, pdu.Final|pdu.StatusPresent, pattern(100, 2))
+		end := e.dataIn(tag, 2, 200, pdu.Final|pdu.StatusPresent, pattern(100, 2))
 		reject := func() []byte {
 			return e.pdu(pdu.OpReject, pdu.NoTag, func(h *pdu.Header) { h.SetRejectReason(pdu.RejectSNACK) }, asked[0].h[:])
 		}
@@ -201,7 +202,7 @@ func TestSNACKRejected(t *testing.T) {
 		} else {
 			e.statSN--
 			r := reject()
-			end = e.dataIn(tag, 1, 100, pdu.Final|pdu.StatusPresent, pattern(100, 2))
+			end = e.dataIn(tag, 2, 200, pdu.Final|pdu.StatusPresent, pattern(100, 2))
 			e.hears(r, end)
 		}
 		if c := e.done(); c.Why != DataDigest {
@@ -214,8 +215,8 @@ func TestSNACKRejected(t *testing.T) {
 // again.
 func TestDataACK(t *testing.T) {
 	e := begin(t, levelOne(), 4)
-	data := pattern(300, 1)
-	tag := e.post(Command{ID: 1, CDB: read10, In: [][]byte{make([]byte, 300)}})[0].h.InitiatorTaskTag()
+	data := pattern(400, 1)
+	tag := e.post(Command{ID: 1, CDB: read10, In: [][]byte{make([]byte, 400)}})[0].h.InitiatorTaskTag()
 	in := func(sn uint32, flags pdu.Flags) []byte {
 		return e.pdu(pdu.OpDataIn, tag, func(h *pdu.Header) {
 			h.SetFlags(flags)
@@ -228,10 +229,12 @@ func TestDataACK(t *testing.T) {
 	e.hears(in(0, pdu.Acknowledge))
 	e.snacks(snack{pdu.SNACKDataACK, 9, pdu.NoTag, 40, 1, 0})
 	e.hears(damaged(in(1, pdu.Acknowledge)))
-	e.snacks(snack{pdu.SNACKDataR2T, 0, tag, pdu.NoTag, 1, 0})
+	e.snacks()
+	e.hears(in(2, 0))
+	e.snacks(snack{pdu.SNACKDataR2T, 0, tag, pdu.NoTag, 1, 1})
 	e.hears(in(1, pdu.Acknowledge))
-	e.snacks(snack{pdu.SNACKDataACK, 9, pdu.NoTag, 41, 2, 0})
-	e.hears(in(2, pdu.Final|pdu.Acknowledge|pdu.StatusPresent))
+	e.snacks(snack{pdu.SNACKDataACK, 9, pdu.NoTag, 41, 3, 0})
+	e.hears(in(3, pdu.Final|pdu.Acknowledge|pdu.StatusPresent))
 	e.snacks() // the status acknowledges the data
 	if c := e.done(); c.Why != OK {
 		t.Errorf("%+v", c)
