@@ -10,7 +10,8 @@ import "math"
 // at the STag (RFC 5041 §7).
 //
 // Check tests the index, key, validity, type, protection domain and queue pair, rights,
-// wrap, and bounds, in this order. The first failure decides the Fault.
+// wrap, and bounds, in this order. The first failure decides the Fault. If all succeed, the
+// result can still be Unresolved: the memory is another member's (Attach).
 func (t *Table) Check(a Access) (mem []byte, f Fault) {
 	var m Memo
 	return m.decide(t, a)
@@ -117,10 +118,12 @@ func (m *Memo) decide(t *Table, a Access) (mem []byte, f Fault) {
 	return mem, OK
 }
 
-// refuse counts a refused access, which has no pieces.
+// refuse counts a refused access, which has no pieces. Unresolved is not a refusal yet.
 func (m *Memo) refuse(t *Table, f Fault) ([]byte, Fault) {
 	m.rest, m.left = nil, 0
-	t.refusals[f].Add(1)
+	if f != Unresolved {
+		t.refusals[f].Add(1)
+	}
 	return nil, f
 }
 
@@ -171,6 +174,9 @@ func (m *Memo) External() bool {
 	return m.translation&translationOutside != 0
 }
 
+// STag returns the STag of the last access.
+func (m *Memo) STag() STag { return m.stag }
+
 // OneTouch reports whether the entry that Check allowed last is of one touch. touched
 // says that a message has used it already (see Touch).
 func (m *Memo) OneTouch() (enabled, touched bool) { return m.touch, m.state.touched() }
@@ -201,7 +207,8 @@ func (m *Memo) read() {
 }
 
 // judge decides about the access from the cached fields, and finds the octets of a
-// direct entry. For pages, where is zero.
+// direct entry. For pages, where is zero. Unresolved means that the access is allowed, and
+// that the memory is another process's which this process has not mapped: see Attach.
 func (m *Memo) judge(t *Table, a *Access) (where memory, f Fault) {
 	switch {
 	case !(m.state &^ word(m.deny)).serves(a):
@@ -215,8 +222,8 @@ func (m *Memo) judge(t *Table, a *Access) (where memory, f Fault) {
 	case a.TO < m.start || !inside(a.TO-m.start, uint64(a.Len), m.length):
 		return memory{}, OutOfBounds
 	}
-	if !m.direct() {
-		return memory{}, OK
+	if (m.translation^t.mine)&plain != 0 { // pages, or an entry of another member
+		return m.elsewhere(t, a)
 	}
 	where, ok := m.memory(t)
 	if !ok {

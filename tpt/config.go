@@ -20,6 +20,10 @@ type Config struct {
 	// STags soon. If Memory is nil, New allocates memory.
 	Memory []byte
 
+	// Keep says that Memory belongs to a running process, which this one continues. New then
+	// leaves the entries as they are. Nothing can be registered before Restore and Continue.
+	Keep bool
+
 	// Pages is how many pages all page lists together can have, about: 1 to 268435456. A
 	// list of more than 512 pages takes one more place for each 512 pages. 0 means as
 	// many as PageMemory has or, without PageMemory, as many as there are entries, and
@@ -41,7 +45,11 @@ type Config struct {
 	PerPD      uint32 // limit of entries of one protection domain; 0 means no limit
 	PagesPerPD uint32 // limit of places for pages of one protection domain; 0 means no limit
 
-	Owner uint16 // number of the process that writes the table; entries record it for tools
+	Owner uint16 // number of the process that writes the table; entries record it
+
+	// Group says which part of Memory belongs to this process, if several processes share
+	// the table. nil: all of it.
+	Group *Group
 
 	// Seed determines the keys and the order of the entries, for tests. If Seed is all
 	// zero, New takes random octets from the system, as it must in production.
@@ -68,12 +76,12 @@ func (c Config) fill() (Config, error) {
 	if c.Memory != nil && uint64(len(c.Memory)) != uint64(c.Entries)*EntryLen {
 		errs = append(errs, fmt.Errorf("table of %d entries in %d octets of memory: give it %d", c.Entries, len(c.Memory), uint64(c.Entries)*EntryLen))
 	}
-	errs = append(errs, c.fillPages())
+	errs = append(errs, c.fillPages(), c.Group.check(&c))
 	if uint64(len(c.Heap)) >= 1<<spaceShift {
 		errs = append(errs, fmt.Errorf("heap of %d octets: want less than 2^%d", len(c.Heap), spaceShift))
 	}
 	if c.PerPD == 0 {
-		c.PerPD = c.Entries
+		c.PerPD = c.Entries // with a Group, its share limits the domain
 	}
 	if c.PagesPerPD == 0 {
 		c.PagesPerPD = math.MaxUint32

@@ -16,21 +16,27 @@ type Ticket uint64
 // its slot the epoch in which its step began. A Reader whose step began in the ticket's
 // epoch or later has seen that the entry is not valid.
 type epochs struct {
-	now     atomic.Uint64
-	settled atomic.Uint64 // all tickets up to this number have passed
+	now     *atomic.Uint64 // has a cache line of its own; all members of a group have the same
+	settled atomic.Uint64  // all tickets up to this number have passed
 	waiting atomic.Pointer[waiter]
 	slots   atomic.Pointer[[]*slot] // all slots; slots are never removed
 	common  atomic.Pointer[[]*slot] // the slots that shared Readers use in turn
+	members *memberEpochs           // the slots of all members of the group; nil: the table is in no group
 
 	joining sync.Mutex // protects changes of slots and common, and the fields below
 	spare   []*slot    // slots of closed Readers
 	joined  int        // number of Readers
 }
 
-// init begins with epoch 1. The value 0 in a slot means that its Reader is outside a
-// step.
-func (p *epochs) init() {
-	p.now.Store(1)
+// init begins with epoch 1, or with the present epoch of the group. The value 0 in a slot
+// means that its Reader is outside a step.
+func (p *epochs) init(members *memberEpochs) {
+	if p.members = members; members != nil {
+		p.now = members.now
+	} else {
+		p.now = &new(slot).epoch
+	}
+	p.now.CompareAndSwap(0, 1)
 	p.slots.Store(new([]*slot))
 	p.common.Store(new([]*slot))
 }
@@ -47,14 +53,23 @@ func (p *epochs) passed(k Ticket) bool {
 	} else if uint64(k) > now {
 		p.now.CompareAndSwap(now, uint64(k)) // another goroutine may begin the epoch first
 	}
-	for _, s := range *p.slots.Load() {
-		if in := s.epoch.Load(); in != 0 && in < uint64(k) {
-			return false
-		}
+	if !p.passedHere(k) || p.members != nil && !p.members.passed(k) {
+		return false
 	}
 	for old := p.settled.Load(); old < uint64(k); old = p.settled.Load() {
 		if p.settled.CompareAndSwap(old, uint64(k)) {
 			break
+		}
+	}
+	return true
+}
+
+// passedHere reports whether k has passed for the Readers of this process. The epoch of k
+// must have begun.
+func (p *epochs) passedHere(k Ticket) bool {
+	for _, s := range *p.slots.Load() {
+		if in := s.epoch.Load(); in != 0 && in < uint64(k) {
+			return false
 		}
 	}
 	return true
@@ -73,6 +88,10 @@ func (p *epochs) wait(k Ticket) {
 		runtime.Gosched()
 	}
 	for !p.passed(k) {
+		if p.members != nil {
+			p.members.pause() // the Readers of other processes wake nobody
+			continue
+		}
 		w := new(waiter)
 		w.woken.Add(1)
 		p.enlist(w)
@@ -112,3 +131,7 @@ func (p *epochs) wake() {
 		w = next
 	}
 }
+
+// Ticket returns a ticket that passes when every step that runs now has ended. It is for a
+// queue pair from another process, which waits for tickets of that process's table.
+func (t *Table) Ticket() Ticket { return t.epochs.ticket() }

@@ -18,6 +18,7 @@ type Info struct {
 	Offset     uint64 // octets from the start of the heap, or of the external memory; 0 if the memory is scattered
 	PageSize   uint64 // octets; 0 if the entry is not a page list
 	Pages      uint64 // number of pages of a page list
+	Scattered  bool   // the entry has a page list in att, and no offset
 	Shared     uint32 // number of regions over the same translation, if there are several; a View does not know it
 	QP         uint32 // the only queue pair that may use the entry; 0 means all of PD
 	Window     WindowType
@@ -66,6 +67,7 @@ func (e *entry) info(index uint32, w word) Info {
 		return info
 	}
 	info.External, info.Offset, info.PageSize, info.Pages = where.extent(info.Length)
+	info.Scattered = where.kind != translationDirect
 	if w.valid() {
 		info.Parent = e.parent.Load()
 	} else if info.Kind == KindWindow {
@@ -76,7 +78,8 @@ func (e *entry) info(index uint32, w word) Info {
 
 // Stats describes how full the table is.
 type Stats struct {
-	Entries uint32 // usable entries: all except entry 0
+	First   uint32 // the usable entries have the indexes First+1 to First+Entries
+	Entries uint32 // usable entries of this process: all except the first one
 	Used    uint32
 	PDs     int
 	Readers int // number of Readers: engines, and connections that step by themselves
@@ -91,8 +94,8 @@ func (t *Table) Stats() Stats {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.drain()
-	all := uint32(len(t.entries)) - 1
-	return Stats{Entries: all, Used: all - t.slots.free, PDs: len(t.pds), Readers: readers}
+	all := uint32(len(t.own)) - 1
+	return Stats{First: t.first, Entries: all, Used: all - t.slots.free, PDs: len(t.pds), Readers: readers}
 }
 
 // Refusals returns how many accesses and invalidations were refused, by Fault.

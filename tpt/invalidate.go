@@ -69,7 +69,8 @@ func (t *Table) revoke(s STag, pd PD, kind Kind, change func(word) word) (word, 
 // a peer must not invalidate it for the other streams (RFC 5040 §8.1.1 rule 7). The
 // fault for such an entry is NoRight unless the entry has the right RemoteInvalidate. An
 // entry that is invalid already is no fault, because its owner may have invalidated it
-// just before.
+// just before. The entry may be another member's of the group, if it is bound to no queue
+// pair. A window of another member cannot be invalidated (BadSTag).
 func (t *Table) StartInvalidate(s STag, pd PD, qp uint32) (Ticket, Fault) {
 	own, f := t.withdraw(s, pd, qp, true, word.revoked)
 	if f != OK || own {
@@ -94,6 +95,9 @@ func (t *Table) StartLocalInvalidate(s STag, pd PD, qp uint32) (Ticket, Fault) {
 // a wrong key. own reports that the entry was valid, and bound to the queue pair.
 func (t *Table) withdraw(s STag, pd PD, qp uint32, peer bool, change func(word) word) (own bool, f Fault) {
 	e, ok := t.at(s)
+	if !ok && peer && t.spaces != nil {
+		e, ok = t.others(s)
+	}
 	f = BadSTag
 	for {
 		w, parent, bound := e.load(), e.parent.Load(), e.qp.Load() != 0

@@ -95,18 +95,24 @@ func (l *Loans) Recall(i int, ended bool) {
 
 // Replace gives the loan of slot i other memory, as long as the old, for a peer that still
 // uses the loan. When it returns, no engine uses the old memory, and the STag is as valid as
-// before, unless the peer ends the loan. It returns false, and the loan is as before, if the
-// peer has ended the loan or the loan has several pieces.
+// before, unless the peer ends the loan. mem must be memory that Go has allocated, because the
+// entry does not tell engines that mem may fault. Replace returns false, and the loan is as
+// before, if the peer has ended the loan. If the loan has several pieces, Replace takes the
+// table's lock.
 func (l *Loans) Replace(i int, mem []byte) bool {
 	t, index := l.table, l.stags[i].Index()
 	e := &t.entries[index]
-	if l.paged[i] || !e.load().valid() || uint64(len(mem)) != e.length.Load() {
+	if !e.load().valid() || uint64(len(mem)) != e.length.Load() {
 		return false
 	}
-	// An engine that looks at the entry meanwhile sees the old memory or the new, and both
-	// have the same length.
-	t.external.keep(index, mem)
-	e.base.Store(spaceExternal << spaceShift)
+	// An engine that looks at the entry meanwhile sees the old memory or the new, of each page,
+	// and both have the same length.
+	if l.paged[i] {
+		t.divert(index, mem)
+	} else {
+		t.external.keep(index, mem)
+		e.base.Store(spaceExternal << spaceShift)
+	}
 	for w := e.load(); ; w = e.load() {
 		if !w.valid() {
 			break // the caller calls Recall

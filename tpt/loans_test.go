@@ -275,3 +275,104 @@ func TestLoanReplaced(t *testing.T) {
 		l.Release()
 	}
 }
+
+// Replace moves a loan of several pages to other memory while the peer uses it: no access is
+// refused, none reaches the old memory afterwards, and the octets are in their order.
+func TestLoanOfPiecesReplaced(t *testing.T) {
+	const most = (leafLen + 40) * MinPageSize
+	l := newLender(t, Config{Entries: 16, Heap: make([]byte, most), Pages: 2048}, 1)
+	defer l.Release()
+	outer := make([]byte, most)
+	for name, pieces := range map[string][][]byte{
+		"in the heap":  {l.heap[:1000], l.heap[MinPageSize : 3*MinPageSize], l.heap[5*MinPageSize:][:77]},
+		"outside":      {outer[:1000], outer[MinPageSize : 3*MinPageSize], outer[5*MinPageSize:][:77]},
+		"mixed":        {outer[:1000], l.heap[MinPageSize : 3*MinPageSize], outer[5*MinPageSize:][:77]},
+		"second level": {outer[:1000], l.heap[MinPageSize : (leafLen+30)*MinPageSize], outer[5*MinPageSize:][:77]},
+	} {
+		t.Run(name, func(t *testing.T) {
+			size := 0
+			for _, p := range pieces {
+				size += len(p)
+			}
+			reader := l.Join()
+			var now atomic.Uint32
+			var wg sync.WaitGroup
+			stop := make(chan struct{})
+			defer func() {
+				close(stop)
+				wg.Wait()
+				reader.Close()
+			}()
+			wg.Go(func() { countUp(t, l, reader, &now, uint32(size), stop) })
+			for range 100 {
+				s, err := l.Lend(0, pieces, RemoteWrite)
+				if err != nil {
+					t.Fatal(err)
+				}
+				now.Store(uint32(s))
+				fresh := make([]byte, size)
+				if !l.Replace(0, fresh) {
+					t.Fatal("not replaced")
+				}
+				now.Store(0)
+				for _, p := range pieces {
+					clear(p)
+				}
+				runtime.Gosched()
+				for _, p := range pieces {
+					if bytes.Count(p, []byte{0}) != len(p) {
+						t.Fatal("a late write")
+					}
+				}
+				l.inOrder(t, s, fresh)
+				l.Recall(0, false)
+			}
+		})
+	}
+	if l.runs.free != 2048 {
+		t.Errorf("%d of 2048 places are free", l.runs.free)
+	}
+}
+
+// countUp adds one to all octets of the loan that now has, again and again.
+func countUp(t *testing.T, l *lender, reader *Reader, now *atomic.Uint32, size uint32, stop chan struct{}) {
+	var m Memo
+	for {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		reader.Enter()
+		s := STag(now.Load())
+		mem, f := m.Check(l.Table, Access{STag: s, PD: l.stage.pd, QP: 7, Right: RemoteWrite, Len: size})
+		got := 0
+		for ; len(mem) != 0; mem = m.Next() {
+			got += len(mem)
+			for i := range mem {
+				mem[i]++
+			}
+		}
+		if same := STag(now.Load()) == s; s != 0 && same && (f != OK || got != int(size)) {
+			t.Errorf("an access is refused: %v, %d octets", f, got)
+		}
+		reader.Leave()
+	}
+}
+
+// inOrder fails unless the octets of a loan are those of mem.
+func (l *lender) inOrder(t *testing.T, s STag, mem []byte) {
+	t.Helper()
+	var m Memo
+	at := 0
+	piece, f := m.Check(l.Table, Access{STag: s, PD: l.stage.pd, QP: 7, Right: RemoteWrite, Len: uint32(len(mem))})
+	for ; len(piece) != 0; piece = m.Next() {
+		if &piece[0] != &mem[at] {
+			t.Fatalf("octet %d is elsewhere", at)
+		}
+		at += len(piece)
+	}
+	if f != OK || at != len(mem) {
+		t.Fatalf("%v, %d octets of %d", f, at, len(mem))
+	}
+}

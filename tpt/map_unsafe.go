@@ -29,6 +29,15 @@ func attAt(mem []byte) (att, error) {
 	return unsafe.Slice((*atomic.Uint64)(first), len(mem)/PageEntryLen), nil
 }
 
+// slotsAt returns mem as slots, under the same conditions as entriesAt.
+func slotsAt(mem []byte) ([]slot, error) {
+	first := unsafe.Pointer(unsafe.SliceData(mem))
+	if len(mem) == 0 || len(mem)%slotLen != 0 || uintptr(first)%pageLen != 0 {
+		return nil, fmt.Errorf("memory of %d octets at %p for epochs: want whole slots of %d octets, page aligned", len(mem), first, slotLen)
+	}
+	return unsafe.Slice((*slot)(first), len(mem)/slotLen), nil
+}
+
 // octetsAt returns the n octets from first on. Memory given to Register must contain
 // them.
 func octetsAt(first *byte, n uint64) []byte { return unsafe.Slice(first, n) }

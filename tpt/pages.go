@@ -179,6 +179,24 @@ func (t *Table) setPage(i uint32, mem []byte, lead uint64, heap bool) {
 	t.att[i].Store(spaceExternal<<spaceShift | lead)
 }
 
+// divert makes the page list of the entry at the index lead to mem, which must have as many
+// octets. The entry may be valid: each page leads to the old memory or to the new.
+func (t *Table) divert(index uint32, mem []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	leaves := t.translations[index].runs
+	if len(leaves) > 1 {
+		leaves = leaves[1:]
+	}
+	e := &t.entries[index]
+	size, lead := uint64(1)<<(e.translation.Load()>>translationPage&63), uint64(e.first.Load())
+	for page := uint64(0); len(mem) != 0; page++ {
+		n := min(uint64(len(mem)), size-lead)
+		t.setPage(leaves[page>>leafBits].at+uint32(page&(leafLen-1)), mem[:n], lead, false)
+		mem, lead = mem[n:], 0
+	}
+}
+
 // reserve reserves the runs of a page list for the entry at the index, which is of pd. If
 // there is no room, reserve waits for page lists that engines have deregistered.
 func (t *Table) reserve(index uint32, pd PD, l layout, lengths []uint32) ([]run, error) {

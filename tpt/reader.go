@@ -32,7 +32,13 @@ func (t *Table) Join() *Reader {
 			r.slot, p.spare = p.spare[n-1], p.spare[:n-1]
 			return r
 		}
-		r.slot = extend(&p.slots, new(slot))
+		s := p.newSlot(commonReserve)
+		if s == nil { // the member has no more slots: use one only from Enter to Leave
+			r.shared, r.last = true, p.joined
+			p.fillCommon()
+			return r
+		}
+		r.slot = extend(&p.slots, s)
 		return r
 	})
 }
@@ -43,9 +49,7 @@ func (t *Table) Join() *Reader {
 // invalidation reads no more slots than that.
 func (t *Table) JoinShared() *Reader {
 	return t.join(func(p *epochs) *Reader {
-		for len(*p.common.Load()) < 2*runtime.GOMAXPROCS(0) {
-			p.add()
-		}
+		p.fillCommon()
 		return &Reader{table: t, shared: true, last: p.joined}
 	})
 }
@@ -63,10 +67,32 @@ func (t *Table) join(reader func(*epochs) *Reader) *Reader {
 	return reader(p)
 }
 
-// add adds one common slot. The caller must hold joining.
-func (p *epochs) add() {
-	s := extend(&p.slots, new(slot))
+// fillCommon adds common slots until there are enough for all processors. The caller must
+// hold joining.
+func (p *epochs) fillCommon() {
+	for len(*p.common.Load()) < 2*runtime.GOMAXPROCS(0) && p.add() {
+	}
+}
+
+// add adds one common slot. It returns false if the member has no more slots. The caller
+// must hold joining.
+func (p *epochs) add() bool {
+	s := p.newSlot(0)
+	if s == nil {
+		return false
+	}
+	extend(&p.slots, s)
 	extend(&p.common, s)
+	return true
+}
+
+// newSlot returns a slot of memory that the other members see, or nil if fewer than
+// reserve are left. Without a group there is always one.
+func (p *epochs) newSlot(reserve int) *slot {
+	if p.members == nil {
+		return new(slot)
+	}
+	return p.members.newSlot(reserve)
 }
 
 // extend adds s to the list. It may append in place, because goroutines that have
@@ -108,8 +134,8 @@ func (p *epochs) occupy(last *int) *slot {
 func (p *epochs) widen(than int) {
 	p.joining.Lock()
 	defer p.joining.Unlock()
-	if len(*p.common.Load()) <= than {
-		p.add()
+	if len(*p.common.Load()) <= than && !p.add() {
+		runtime.Gosched() // the Readers inside leave soon
 	}
 }
 

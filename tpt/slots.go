@@ -13,6 +13,7 @@ import "math/rand/v2"
 // slots need memory only for the batches. The holder of Table.mu owns the slots.
 type slots struct {
 	entries []entry
+	base    uint32     // index in the table of entries[0]; indexes below are without it
 	luck    *rand.Rand // a cryptographically secure source of random numbers
 	free    uint32     // all free entries
 
@@ -44,6 +45,7 @@ func newSlots(entries []entry, seed [32]byte, most uint32) slots {
 	return s
 }
 
+// take removes a free entry, and returns its index in the table.
 func (s *slots) take() (index uint32, ok bool) {
 	switch {
 	case s.free == 0:
@@ -59,7 +61,7 @@ func (s *slots) take() (index uint32, ok bool) {
 		return s.take()
 	}
 	s.free--
-	return index, true
+	return s.base + index, true
 }
 
 // takeFresh returns an entry that has never been used. Entry 0 is never used.
@@ -101,8 +103,9 @@ func (s *slots) pop(b *batch) (index uint32) {
 	return index
 }
 
-// give adds an entry to the youngest batch.
+// give adds the entry of this index in the table to the youngest batch.
 func (s *slots) give(index uint32) {
+	index -= s.base
 	s.entries[index].parent.Store(0)
 	if s.open.n == 0 {
 		s.open.first = index

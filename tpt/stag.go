@@ -76,6 +76,7 @@ const (
 	OutOfBounds       // the access is not wholly within the entry
 	Bound             // windows are bound to the region, the window is bound, or the region is registered already
 	NoSpace           // less memory is mapped to the entry than a work request registers
+	Unresolved        // the memory is another process's, which has ended, does not know the STag, or does not share the memory
 
 	Faults // number of faults, including OK
 )
@@ -89,6 +90,7 @@ var faultNames = [Faults]string{
 	OutOfBounds: "the access reaches outside of the region",
 	Bound:       "windows are bound to the region, the window is bound, or the region is registered already",
 	NoSpace:     "less memory is mapped to the STag than the request registers",
+	Unresolved:  "the STag is another process's, and its memory is not there",
 }
 
 func (f Fault) String() string {

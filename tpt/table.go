@@ -13,15 +13,22 @@ import (
 // does not allocate. The verbs take a mutex.
 type Table struct {
 	// These fields do not change after New.
-	entries  []entry
+	entries  []entry // all of the table
+	own      []entry // the entries that this process hands out: all, or a part in a group
+	first    uint32  // index of own[0]
+	mine     uint32  // the field translation of a direct entry of this process
+	spaces   spaces  // the memory of the other members of the group; nil: the table is in no group
 	external outside // memory of direct entries, by index of the entry
 	att      att
 	outer    outside // memory of pages, by index in att
 	heap     []byte
 	owner    uint16
 	perPD    uint32
+	pdBase   PD     // bits that all numbers of NewPD have
+	pdMask   PD     // bits in which they differ
 	maxPages uint32 // places for pages of one protection domain
 	maxPiece uint32
+	keep     bool // see Config.Keep
 
 	// Any goroutine may use these fields without mu.
 	epochs   epochs
@@ -32,7 +39,7 @@ type Table struct {
 	mu     sync.Mutex
 	slots  slots
 	pds    map[PD]*domain
-	lastPD PD
+	lastPD PD // the last number of NewPD, without pdBase
 	runs   runs
 
 	translations map[uint32]*translation // translations of page lists and of shared memory, by index of the entry
@@ -55,15 +62,17 @@ func New(c Config) (*Table, error) {
 		heap:     c.Heap,
 		owner:    c.Owner,
 		perPD:    c.PerPD,
+		pdMask:   math.MaxUint32,
 		maxPages: c.PagesPerPD,
 		maxPiece: c.MaxPiece,
+		keep:     c.Keep,
 		pds:      map[PD]*domain{},
 		outer:    newOutside(c.Pages),
 		runs:     newRuns(c.Pages),
 
 		translations: map[uint32]*translation{},
 	}
-	t.epochs.init()
+	t.epochs.init(c.Group.epochs())
 	if t.att, err = c.att(); err != nil {
 		return nil, fmt.Errorf("translation and protection table: %w", err)
 	}
@@ -73,17 +82,26 @@ func New(c Config) (*Table, error) {
 		if t.entries, err = entriesAt(c.Memory); err != nil {
 			return nil, fmt.Errorf("translation and protection table: %w", err)
 		}
+	}
+	t.own, t.mine = t.entries, uint32(c.Owner)<<translationOwner
+	if g := c.Group; g != nil {
+		t.enterGroup(g)
+	}
+	if c.Memory != nil && !c.Keep {
 		t.inherit()
 	}
-	t.slots = newSlots(t.entries, c.Seed, mostBatches)
+	t.slots = newSlots(t.own, c.Seed, mostBatches)
+	if t.slots.base = t.first; c.Keep {
+		t.slots.empty()
+	}
 	return t, nil
 }
 
 // inherit frees the entries that an earlier owner left in the memory. The regions ended
 // with that owner. The owner may also have left an entry half written.
 func (t *Table) inherit() {
-	for i := range t.entries {
-		e := &t.entries[i]
+	for i := range t.own {
+		e := &t.own[i]
 		if w := e.load(); w != 0 {
 			e.publish(w.taken())
 			e.fill(fields{})
@@ -96,14 +114,15 @@ func (t *Table) inherit() {
 func (t *Table) NewPD() (PD, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.pds) == math.MaxUint32 {
+	if uint64(len(t.pds)) >= uint64(t.pdMask) {
 		return 0, fail(ErrPD, "all protection domains are in use: free some")
 	}
 	for {
-		t.lastPD++
-		if _, taken := t.pds[t.lastPD]; !taken && t.lastPD != 0 {
-			t.pds[t.lastPD] = &domain{}
-			return t.lastPD, nil
+		t.lastPD = (t.lastPD + 1) & t.pdMask
+		pd := t.pdBase | t.lastPD
+		if _, taken := t.pds[pd]; !taken && t.lastPD != 0 {
+			t.pds[pd] = &domain{}
+			return pd, nil
 		}
 	}
 }
@@ -159,7 +178,7 @@ func (t *Table) tryAcquire(pd PD) (index uint32, key uint8, err error) {
 	}
 	index, ok := t.slots.take()
 	if !ok {
-		return 0, 0, fail(ErrTableFull, "register in protection domain %d: all %d entries of the table are in use: deregister some, or make the table larger", pd, len(t.entries)-1)
+		return 0, 0, fail(ErrTableFull, "register in protection domain %d: all %d entries of the table are in use: deregister some, or make the table larger", pd, len(t.own)-1)
 	}
 	d.entries++
 	return index, t.slots.key(t.entries[index].load()), nil
@@ -189,11 +208,11 @@ func (t *Table) disown(pd PD) {
 	t.pds[pd].entries--
 }
 
-// at returns the entry at the index of s. ok is false if the index is 0 or too large. The
-// entry is another one then, which the caller may look at but not use.
+// at returns the entry of this process at the index of s. ok is false if there is none of
+// that index. The entry is another one then, which the caller may look at but not use.
 func (t *Table) at(s STag) (e *entry, ok bool) {
-	i, n := s.Index(), uint32(len(t.entries))
-	return &t.entries[i&(n-1)], i-1 < n-1
+	i, n := s.Index()-t.first, uint32(len(t.own))
+	return &t.own[i&(n-1)], i-1 < n-1
 }
 
 // inside reports whether [off, off+n) lies within [0, size).

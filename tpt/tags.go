@@ -17,13 +17,14 @@ import "sync/atomic"
 type Tags struct {
 	table *Table
 	pd    PD
-	slots []uint32                   // index of the entry of each slot
+	n     int                        // number of slots
+	slots []uint32                   // index of the entry of each slot, if the entries are in the table
 	own   []atomic.Pointer[tagBlock] // entries that are not in the table, by slot; nil: they are there
 }
 
 // tagBlock is a part of the entries that are not in the table. Bind makes a block when one of
 // its slots is first used.
-type tagBlock [16]entry
+type tagBlock [4]entry
 
 // noTag is the value with which iSCSI says that a PDU has no tag.
 const noTag STag = 0xffffffff
@@ -38,7 +39,7 @@ func (t *Table) ReserveTags(pd PD, n int) (*Tags, error) {
 	if n < 1 || n > MaxTags {
 		return nil, fail(ErrMemory, "reserve %d iSCSI tags: choose 1 to %d", n, MaxTags)
 	}
-	g := &Tags{table: t, pd: pd, slots: make([]uint32, n)}
+	g := &Tags{table: t, pd: pd, n: n, slots: make([]uint32, n)}
 	keys := make([]uint8, n)
 	err := t.takeTags(g, keys)
 	for short(err) && t.await() {
@@ -58,11 +59,15 @@ func (t *Table) OwnTags(pd PD, n int) (*Tags, error) {
 	if n < 1 || n > MaxTags {
 		return nil, fail(ErrMemory, "make %d iSCSI tags: choose 1 to %d", n, MaxTags)
 	}
-	g := &Tags{table: t, pd: pd, slots: make([]uint32, n), own: make([]atomic.Pointer[tagBlock], (n+len(tagBlock{})-1)/len(tagBlock{}))}
-	for i := range g.slots {
-		g.slots[i] = uint32(i + 1)
+	return &Tags{table: t, pd: pd, n: n, own: make([]atomic.Pointer[tagBlock], (n+len(tagBlock{})-1)/len(tagBlock{}))}, nil
+}
+
+// index returns the index of the entry of slot i.
+func (g *Tags) index(i int) uint32 {
+	if g.own != nil {
+		return uint32(i + 1)
 	}
-	return g, nil
+	return g.slots[i]
 }
 
 // block makes the block of slot i, unless it is there. Only Bind calls it.
@@ -86,7 +91,7 @@ func (g *Tags) at(s STag) (e *entry, ok bool) {
 		return g.table.at(s)
 	}
 	i := int(s.Index()) - 1
-	if i < 0 || i >= len(g.slots) {
+	if i < 0 || i >= g.n {
 		return nil, false
 	}
 	b := g.own[i/len(tagBlock{})].Load()
@@ -154,11 +159,14 @@ func (t *Table) abandon(g *Tags, bad int) {
 			t.free(index)
 		}
 	}
-	g.slots = nil
+	g.clear()
 }
 
+// clear makes g have no slots.
+func (g *Tags) clear() { g.n, g.slots = 0, nil }
+
 // Len returns the number of slots.
-func (g *Tags) Len() int { return len(g.slots) }
+func (g *Tags) Len() int { return g.n }
 
 // Bind makes the entry of slot i valid for length octets, under the next key, and returns
 // its STag. Offsets begin at 0. r are the rights of the peer: RemoteWrite for octets that
@@ -169,7 +177,7 @@ func (g *Tags) Bind(i int, length uint32, r Rights) STag {
 	if g.own != nil {
 		g.block(i)
 	}
-	index := g.slots[i]
+	index := g.index(i)
 	e, _ := g.at(NewSTag(index, 0))
 	w := e.load()
 	s := NewSTag(index, w.key()+1)
@@ -187,7 +195,7 @@ func (g *Tags) Bind(i int, length uint32, r Rights) STag {
 // Revoke makes the entry of slot i invalid. The next Check sees it. The caller is the
 // holder of the step, so no other engine uses the slot, and there is nothing to wait for.
 func (g *Tags) Revoke(i int) {
-	if e, ok := g.at(NewSTag(g.slots[i], 0)); ok {
+	if e, ok := g.at(NewSTag(g.index(i), 0)); ok {
 		e.publish(e.load().revoked())
 	}
 }
@@ -263,7 +271,7 @@ func (g *Tags) owns(index uint32, e *entry) bool {
 // has reports whether the slot has the entry at the index. A slot that an entry names may
 // be wrong, because the entry may be of another connection.
 func (g *Tags) has(slot uint64, index uint32) bool {
-	return slot < uint64(len(g.slots)) && g.slots[slot] == index
+	return slot < uint64(g.n) && g.index(int(slot)) == index
 }
 
 func (g *Tags) refuse(f Fault) Fault {
@@ -276,7 +284,7 @@ func (g *Tags) refuse(f Fault) Fault {
 func (g *Tags) Release() {
 	t := g.table
 	if g.own != nil {
-		g.slots = nil
+		g.clear()
 		return
 	}
 	for _, index := range g.slots {
@@ -290,5 +298,5 @@ func (g *Tags) Release() {
 	for _, index := range g.slots {
 		t.free(index)
 	}
-	g.slots = nil
+	g.clear()
 }
