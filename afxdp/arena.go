@@ -31,10 +31,11 @@ const hugePage = 2 << 20 // octets
 //
 // The mapping stays until the arena and all its queues are closed, in any order.
 type Arena struct {
-	mem   []byte
+	mem   []byte // the whole mapping
 	pages Pages
 
 	mu    sync.Mutex
+	ready uint64 // octets of mem that may be used; the rest is reserved address space
 	cut   uint64 // octets that Cut has reserved
 	chunk uint32 // chunk size of the arena's queues; 0 before the first queue is open
 	users int    // number of open queues, plus one until Close
@@ -44,18 +45,27 @@ type Arena struct {
 // NewArena maps size octets, rounded up to whole pages. It uses huge pages if enough of
 // them are reserved and free. Otherwise it uses small pages and asks the kernel to
 // merge them.
-func NewArena(size uint64) (*Arena, error) {
-	if size == 0 || size > math.MaxInt64-hugePage {
-		return nil, fmt.Errorf("afxdp: arena of %d octets: ask for at least one and fewer than 2^63", size)
+func NewArena(size uint64) (*Arena, error) { return NewGrowingArena(size, size) }
+
+// NewGrowingArena is NewArena for an arena that can grow to most octets. Growing takes
+// address space now, and memory when Cut needs it. An arena of reserved huge pages does
+// not grow.
+func NewGrowingArena(size, most uint64) (*Arena, error) {
+	if size == 0 || max(size, most) > math.MaxInt64-hugePage {
+		return nil, fmt.Errorf("afxdp: arena of %d octets: ask for at least one and fewer than 2^63", max(size, most))
 	}
-	mem, pages, err := mapArena(size)
+	mem, pages, err := mapArena(size, most)
 	if err != nil {
 		return nil, fmt.Errorf("afxdp: map an arena of %d MiB: %w: ask for less or free memory", size>>20, err)
 	}
-	return &Arena{mem: mem, pages: pages, users: 1}, nil
+	ready := min(uint64(len(mem)), roundUp(size, pageSize))
+	if pages == PagesHuge {
+		ready = uint64(len(mem))
+	}
+	return &Arena{mem: mem, pages: pages, ready: ready, users: 1}, nil
 }
 
-func mapArena(size uint64) ([]byte, Pages, error) {
+func mapArena(size, most uint64) ([]byte, Pages, error) {
 	const prot, flags = unix.PROT_READ | unix.PROT_WRITE, unix.MAP_PRIVATE | unix.MAP_ANONYMOUS
 	if size >= hugePage {
 		mem, err := unix.Mmap(-1, 0, int(roundUp(size, hugePage)), prot,
@@ -64,9 +74,12 @@ func mapArena(size uint64) ([]byte, Pages, error) {
 			return mem, PagesHuge, nil
 		}
 	}
-	mem, err := unix.Mmap(-1, 0, int(roundUp(size, pageSize)), prot, flags)
+	mem, err := unix.Mmap(-1, 0, int(roundUp(max(size, most), pageSize)), unix.PROT_NONE, flags|unix.MAP_NORESERVE)
 	if err != nil {
 		return nil, PagesSmall, err
+	}
+	if err := unix.Mprotect(mem[:roundUp(size, pageSize)], prot); err != nil {
+		return nil, PagesSmall, errors.Join(err, unix.Munmap(mem))
 	}
 	if size >= hugePage && unix.Madvise(mem, unix.MADV_HUGEPAGE) == nil && transparentHugePages() {
 		return mem, PagesTransparent, nil
@@ -86,8 +99,20 @@ var pageSize = uint64(os.Getpagesize())
 // power of two, and the result must not overflow.
 func roundUp(n, unit uint64) uint64 { return (n + unit - 1) &^ (unit - 1) }
 
-// Size returns the length of the mapping in octets.
+// Size returns the length of the mapping in octets, including what is reserved for growth.
 func (a *Arena) Size() uint64 { return uint64(len(a.mem)) }
+
+// grow makes the first end octets of the mapping usable. The caller must hold mu.
+func (a *Arena) grow(end uint64) error {
+	if end <= a.ready {
+		return nil
+	}
+	if err := unix.Mprotect(a.mem[a.ready:end], unix.PROT_READ|unix.PROT_WRITE); err != nil {
+		return fmt.Errorf("afxdp: grow the arena to %d MiB: %w: ask for less or free memory", end>>20, err)
+	}
+	a.ready = end
+	return nil
+}
 
 // Pages returns the kind of memory pages that NewArena got.
 func (a *Arena) Pages() Pages { return a.pages }
@@ -108,8 +133,12 @@ func (a *Arena) Cut(size uint64) (*Region, error) {
 		return nil, fmt.Errorf("afxdp: cut a region of %d octets: only %d of the arena's %d are left; make the arena larger",
 			size, left, a.Size())
 	}
+	end := a.cut + roundUp(size, pageSize)
+	if err := a.grow(end); err != nil {
+		return nil, err
+	}
 	r := &Region{arena: a, base: a.cut, size: size}
-	a.cut += roundUp(size, pageSize)
+	a.cut = end
 	return r, nil
 }
 

@@ -35,6 +35,20 @@ const (
 // the thread is in a network namespace of its own, the calling goroutine must be locked
 // to the thread.
 func Open(c Config, r *Region) (*Queue, error) {
+	q, err := Prepare(c, r)
+	if err != nil {
+		return nil, err
+	}
+	q.patience = openPatience
+	if err := q.bindAll(); err != nil {
+		return nil, errors.Join(err, q.Close())
+	}
+	return q, nil
+}
+
+// Prepare does the part of Open that does not need the interface's queue. The queue has its
+// memory, its rings and its descriptor. The caller must call Bind before it uses the queue.
+func Prepare(c Config, r *Region) (*Queue, error) {
 	c, err := c.fill()
 	if err != nil {
 		return nil, err
@@ -42,28 +56,58 @@ func Open(c Config, r *Region) (*Queue, error) {
 	q := &Queue{cfg: c, fd: -1}
 	q.bell.fd = -1
 	q.name = fmt.Sprintf("%s queue %d", c.label(), c.Queue)
-	for _, s := range []struct {
-		name string
-		do   func() error
-	}{
-		{stepName, q.resolve},
-		{stepRegion, func() error { return q.claim(r) }},
-		{stepBell, q.hang},
-		{stepSocket, q.socket},
-		{stepUmem, func() error { return registerUmem(q.fd, r.arena.mem[q.base:q.base+q.size], c.FrameSize) }},
-		{stepRings, q.mapRings},
-		{stepBind, q.bind},
-		{stepMode, q.readMode},
-		{stepBudget, q.setBudget},
-		{stepBuffer, q.setBuffer},
-		{stepBusyPoll, q.setBusyPoll},
-	} {
-		if err := s.do(); err != nil {
-			err = fmt.Errorf("afxdp: open %s: %w", q.name, explain(s.name, err))
-			return nil, errors.Join(err, q.detach())
-		}
+	err = q.steps(
+		step{stepName, q.resolve},
+		step{stepRegion, func() error { return q.claim(r) }},
+		step{stepBell, q.hang},
+		step{stepSocket, q.socket},
+		step{stepUmem, func() error { return registerUmem(q.fd, r.arena.mem[q.base:q.base+q.size], c.FrameSize) }},
+		step{stepRings, q.mapRings},
+	)
+	if err != nil {
+		return nil, errors.Join(err, q.detach())
 	}
 	return q, nil
+}
+
+// These times limit how long a bind waits for the kernel to release the queue. The kernel
+// releases a closed socket when it gets the RTNL, which can take a second on a busy machine.
+// When one process leaves the queue to another, the queue is certain to become free.
+const (
+	openPatience = time.Second
+	handPatience = 4 * time.Second
+)
+
+// Bind binds a queue of Prepare, as Open does, but waits for about four seconds for another
+// process to leave the queue. After an error the caller must close the queue.
+func (q *Queue) Bind() error {
+	q.patience = handPatience
+	return q.bindAll()
+}
+
+func (q *Queue) bindAll() error {
+	return q.steps(
+		step{stepBind, q.bind},
+		step{stepMode, q.readMode},
+		step{stepBudget, q.setBudget},
+		step{stepBuffer, q.setBuffer},
+		step{stepBusyPoll, q.setBusyPoll},
+	)
+}
+
+// step is a part of Open, with its name in errors.
+type step struct {
+	name string
+	do   func() error
+}
+
+func (q *Queue) steps(list ...step) error {
+	for _, s := range list {
+		if err := s.do(); err != nil {
+			return fmt.Errorf("afxdp: open %s: %w", q.name, explain(s.name, err))
+		}
+	}
+	return nil
 }
 
 // label returns the interface's name, or its index if the name is not known yet.
@@ -152,6 +196,7 @@ func (q *Queue) socket() error {
 	}
 	q.fd, q.sys = fd, q.trap
 	q.undo.Add(func() error { return unix.Close(fd) })
+	q.undo.Add(func() error { return q.maps.Run() })
 	return nil
 }
 
@@ -187,7 +232,7 @@ func (q *Queue) mapRings() error {
 		if err != nil {
 			return fmt.Errorf("map ring at %#x, %d slots: %w", r.page, r.slots, err)
 		}
-		q.undo.Add(func() error { return unix.Munmap(m) })
+		q.maps.Add(func() error { return unix.Munmap(m) })
 		mem[i] = m
 	}
 	return errors.Join(
@@ -232,22 +277,22 @@ func (q *Queue) bind() error {
 	return err
 }
 
-// tryBind binds in one mode. If another socket uses the queue, tryBind tries again for
-// about a second.
+// tryBind binds in one mode. If another socket uses the queue, tryBind tries again until
+// q.patience is over.
 func (q *Queue) tryBind(c call, mode uint16) (action, error) {
 	sa := &unix.SockaddrXDP{
 		Flags:   mode | unix.XDP_USE_NEED_WAKEUP,
 		Ifindex: uint32(q.cfg.Ifindex),
 		QueueID: uint32(q.cfg.Queue),
 	}
-	const longest = 256 * time.Millisecond // the waits 4 + 8 + … + 256 + 256 + 256 ms are about a second
-	for pause, waited := 4*time.Millisecond, time.Duration(0); ; pause = min(2*pause, longest) {
+	const longest = 128 * time.Millisecond // the waits 1 + 1.25 + 1.5625 + … ms are about a second
+	for pause, waited := time.Millisecond, time.Duration(0); ; pause = min(pause+pause/4, longest) {
 		err := unix.Bind(q.fd, sa)
 		switch act := decide(c, errnoOf(err)); {
 		case act == retry:
 		case act != wait:
 			return act, err
-		case waited > time.Second:
+		case waited > q.patience:
 			return act, fmt.Errorf("%w: another socket is bound to it", ErrInUse)
 		default:
 			time.Sleep(pause)

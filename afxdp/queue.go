@@ -2,6 +2,7 @@ package afxdp
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/stag-rdma/stag/afxdp/ring"
 	"github.com/stag-rdma/stag/offload/port"
@@ -57,6 +58,9 @@ type Queue struct {
 	gone  error                       // an error that names the queue and wraps ErrGone
 	sys   func(nr uintptr) unix.Errno // the function that makes system calls: trap, or a test's replacement of trap
 	undo  undo.Stack
+	maps  undo.Stack // unmaps the rings
+
+	patience time.Duration // how long a bind waits for another socket to leave the queue
 
 	// The queue's goroutine owns these fields.
 	fill   ring.Producer[uint64]
@@ -137,9 +141,14 @@ func (q *Queue) detach() error {
 	q.rxPool, q.txPool = nil, nil
 	q.short = false
 	clear(q.state)
+	q.unplugRings()
+	return q.undo.Run()
+}
+
+// unplugRings replaces the rings by empty ones that no kernel reads.
+func (q *Queue) unplugRings() {
 	q.fill, _ = ring.NewProducer(ring.OnHeap[uint64](1, 0))
 	q.comp, _ = ring.NewConsumer(ring.OnHeap[uint64](1, 0))
 	q.rx, _ = ring.NewConsumer(ring.OnHeap[unix.XDPDesc](1, 0))
 	q.tx, _ = ring.NewProducer(ring.OnHeap[unix.XDPDesc](1, 0))
-	return q.undo.Run()
 }

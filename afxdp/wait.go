@@ -21,12 +21,22 @@ const (
 // sleeps is the state that a sleeper keeps between sleeps. It contains the arguments of
 // ppoll, so that a sleep does not allocate.
 type sleeps struct {
-	fds  [2]unix.PollFd // the socket and the bell's eventfd
+	fds  [3]unix.PollFd // the socket, the bell's eventfd and the watched descriptor
 	ts   unix.Timespec
 	next time.Duration // lower bound of the next sleep's limit, or 0
 	seen uint64        // number of received and completed frames when next was last reset
-	idle atomic.Bool   // the last sleep timed out or saw an error event, so Arm must probe the interface
+	also atomic.Pointer[watched]
+	idle atomic.Bool // the last sleep timed out or saw an error event, so Arm must probe the interface
 }
+
+// watched is what Watch was called with. Without a call, there is nothing to watch.
+type watched struct {
+	fd    int32
+	clear func()
+}
+
+// Watch implements port.Watcher.
+func (q *Queue) Watch(fd int, clear func()) { q.sleeps.also.Store(&watched{int32(fd), clear}) }
 
 // Wait sleeps until frames have arrived, Wake was called, d has passed, or a signal
 // arrived. A negative d means no time limit. Wait is for an owner that does not share
@@ -121,9 +131,14 @@ func (q *Queue) due() bool {
 func (q *Queue) sleep(limit time.Duration, socket int) (early bool, err error) {
 	defer q.bell.asleep.Store(false)
 	n := &q.sleeps
-	n.fds = [2]unix.PollFd{
+	also := n.also.Load()
+	if also == nil {
+		also = &watched{fd: -1}
+	}
+	n.fds = [3]unix.PollFd{
 		{Fd: int32(socket), Events: unix.POLLIN},
 		{Fd: int32(q.bell.fd), Events: unix.POLLIN},
+		{Fd: also.fd, Events: unix.POLLIN},
 	}
 	n.ts = unix.NsecToTimespec(int64(limit))
 	events, err := unix.Ppoll(n.fds[:], &n.ts, nil)
@@ -135,6 +150,9 @@ func (q *Queue) sleep(limit time.Duration, socket int) (early bool, err error) {
 	}
 	if n.fds[1].Revents != 0 {
 		q.bell.drain()
+	}
+	if n.fds[2].Revents != 0 {
+		also.clear()
 	}
 	odd := n.fds[0].Revents&^unix.POLLIN != 0
 	n.idle.Store(events == 0 || odd)
