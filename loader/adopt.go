@@ -196,6 +196,7 @@ func (s *Steering) claim(p *pinDir) error {
 		return fail(ErrQueueBusy, nil, "%s is in use by %s: %s", s.link.Port, owner, oneProcess)
 	}
 	s.undo.Add(c.Close)
+	s.claimed = c
 	if info, err = s.hook.Info(); err != nil {
 		return fmt.Errorf("ask what is pinned at %s: %w", p.link(), err)
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -20,6 +21,7 @@ const RuntimeDir = "/run/stag"
 // Close, or when the process ends.
 type Claim struct {
 	file   *os.File
+	left   atomic.Bool // another process has the claim
 	ending sync.Once
 	ended  error
 }
@@ -41,7 +43,7 @@ func NewClaim(link Link, queue int) (*Claim, error) {
 }
 
 // oneProcess is the end of each error message about a claim that another process holds.
-const oneProcess = "an interface belongs to one process at a time: end that one first, or use another interface"
+const oneProcess = "an interface belongs to one process at a time: end that one first, or use another interface; programs share one by stag daemon and stag run"
 
 // claim claims what on link's port. If another process has the claim, the Claim is nil
 // and owner is that process.
@@ -167,6 +169,10 @@ func stillThere(f *os.File, path string) bool {
 // Close ends the claim. Further calls return the result of the first.
 func (c *Claim) Close() error {
 	c.ending.Do(func() {
+		if c.left.Load() {
+			c.ended = c.file.Close() // the lock belongs to the open file, which another process has too
+			return
+		}
 		// Remove the file while this process still holds the lock.
 		err := os.Remove(c.file.Name())
 		if errors.Is(err, os.ErrNotExist) {

@@ -15,3 +15,9 @@ func ReadSetting(link, name string) (string, error) {
 
 // SetLoadStep lets f run after each step of a load.
 func SetLoadStep(f func(string)) { loadStep = f }
+
+// SetMoveStep lets f run after each step of a move.
+func SetMoveStep(f func(string)) { moveStep = f }
+
+// Forwards6 reports whether an interface forwards IPv6.
+func Forwards6(m *Mover, index int) bool { return m.net.forwards6(index) }

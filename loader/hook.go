@@ -16,6 +16,11 @@ import (
 // hookFree checks that no XDP program is on link's port. If one is, the error says
 // which program it is.
 func (n *Net) hookFree(l Link) error {
+	if l.Bond != "" {
+		if _, err := n.Ports(l.Bond); errors.Is(err, ErrForeignProgram) {
+			return err
+		}
+	}
 	xdp, err := n.hook(l)
 	if err != nil || !xdp.Attached {
 		return err
@@ -32,8 +37,8 @@ func (n *Net) hookFree(l Link) error {
 	// The owner may be this process, because a process claims the queues of an
 	// interface before it loads the program.
 	if _, owner, found := owners(l); found && (p != nil || owner.PID != os.Getpid()) {
-		return fail(ErrAlreadyLoaded, nil, "stag is on %s already, program id %d, in use by %s: an interface belongs to one process at a time: end that one first",
-			l.Port, xdp.ProgId, owner)
+		return fail(ErrAlreadyLoaded, nil, "stag is on %s already, program id %d, in use by %s: %s",
+			l.Port, xdp.ProgId, owner, oneProcess)
 	}
 	if p == nil {
 		return fail(ErrAlreadyLoaded, nil, "stag is on %s already, program id %d, and its pins cannot be seen from here: run as root, and where they were made (ip netns exec hides /sys/fs/bpf, nsenter --net does not), or end the process that holds it",

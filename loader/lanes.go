@@ -15,19 +15,21 @@ import (
 // not safe for concurrent use, except Slot.
 type Lanes struct {
 	slots *ebpf.Map
-	first uint16
+	lane  uint16 // the first lane of the adapter that has a slot here
+	first uint16 // the slot of that lane
 	count int
 	fd    int // a socket that receives nothing; it fills the slots until Set
 }
 
-// ReserveLanes reserves n consecutive slots that no other adapter has. A slot stays
-// reserved until its socket is closed or, without a socket of its own, until Close.
-func (s *Steering) ReserveLanes(n int) (*Lanes, error) {
+// ReserveLanes reserves consecutive slots that no other adapter has, for n lanes of an
+// adapter from the given lane on. A slot stays reserved until its socket is closed or,
+// without a socket of its own, until Close.
+func (s *Steering) ReserveLanes(lane uint16, n int) (*Lanes, error) {
 	fd, err := laneSocket()
 	if err != nil {
 		return nil, err
 	}
-	l := &Lanes{slots: s.lanes, count: n, fd: fd}
+	l := &Lanes{slots: s.lanes, lane: lane, count: n, fd: fd}
 	for next := 0; next+n <= bpf.Lanes; {
 		l.first = uint16(next)
 		taken, err := l.fill()
@@ -65,17 +67,20 @@ func (l *Lanes) fill() (taken int, err error) {
 
 // Slot returns the slot of a lane of the adapter. The slot is the Owner of the flows of
 // the lane's engine, in this instance's flow map.
-func (l *Lanes) Slot(lane uint16) uint16 { return l.first + lane }
+func (l *Lanes) Slot(lane uint16) uint16 { return l.first + lane - l.lane }
 
-// has reports whether a slot is one of l, which may be nil.
-func (l *Lanes) has(slot uint16) bool { return l != nil && int(slot-l.first) < l.count }
+// Holds reports whether a lane of the adapter has a slot here.
+func (l *Lanes) Holds(lane uint16) bool { return int(lane-l.lane) < l.count }
+
+// has reports whether a slot is one of l.
+func (l *Lanes) has(slot uint16) bool { return int(slot-l.first) < l.count }
 
 // Set enters fd as the AF_XDP socket of a lane of the adapter. The program takes the
 // lane's engine for alive as long as the socket is open. The socket may belong to an
 // interface of another instance.
 func (l *Lanes) Set(lane uint16, fd int) error {
-	if int(lane) >= l.count {
-		return fmt.Errorf("enter the socket of lane %d: %d are reserved", lane, l.count)
+	if !l.Holds(lane) {
+		return fmt.Errorf("enter the socket of lane %d: %d are reserved from %d on", lane, l.count, l.lane)
 	}
 	if err := l.slots.Put(uint32(l.Slot(lane)), uint32(fd)); err != nil {
 		return fmt.Errorf("enter the socket of lane %d: %w", lane, err)

@@ -26,7 +26,7 @@ func laneSocket(t *testing.T) (fd int) {
 // mustReserve reserves n lanes and demands which slot the first one has.
 func mustReserve(t *testing.T, s *loader.Steering, n int, first uint16) *loader.Lanes {
 	t.Helper()
-	l, err := s.ReserveLanes(n)
+	l, err := s.ReserveLanes(0, n)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,10 +72,10 @@ func TestLanes(t *testing.T) {
 	mustClose(t, two)
 
 	all := mustReserve(t, a, bpf.Lanes, 0)
-	_, err = b.ReserveLanes(1)
+	_, err = b.ReserveLanes(0, 1)
 	rig.Says(t, err, nil, b.Link().Port, "1 receive queues", "ethtool -L")
 	mustClose(t, all)
-	if _, err := b.ReserveLanes(bpf.Lanes + 1); err == nil {
+	if _, err := b.ReserveLanes(0, bpf.Lanes+1); err == nil {
 		t.Error("more lanes than there are were reserved")
 	}
 	mustClose(t, mustReserve(t, b, 1, 0)) // and nothing is left of that
@@ -91,7 +91,7 @@ func TestLanesReservedAtOnce(t *testing.T) {
 	for i := range all {
 		wg.Go(func() {
 			var err error
-			if all[i], err = s.ReserveLanes(each); err != nil {
+			if all[i], err = s.ReserveLanes(0, each); err != nil {
 				t.Error(err)
 			}
 		})

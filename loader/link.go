@@ -12,9 +12,12 @@ import (
 // Link describes a network interface at the time of the look-up.
 type Link struct {
 	// Name and Index are those of the interface itself. Routes and neighbours refer to
-	// them.
+	// Index. For a member of a bond, Index is that of the bond.
 	Name  string
 	Index int
+
+	Bond   string // name of the bond that the interface is a member of, or ""
+	Active bool   // the bond sends through the member
 
 	// Port and PortIndex name the port: the interface with the XDP hook and the queues.
 	// The port is the interface itself or, for a VLAN interface, its parent. The fields
@@ -26,11 +29,11 @@ type Link struct {
 	RxQueues  int
 	TxQueues  int
 
-	VLAN    uint16 // 0 unless the interface is a VLAN interface
-	MAC     net.HardwareAddr
-	MTU     int  // largest IP packet of the interface, in octets
-	Up      bool // the interface is administratively up
-	Running bool // the interface has a carrier
+	VLAN    uint16           // 0 unless the interface is a VLAN interface
+	MAC     net.HardwareAddr // for a member of a bond, that of the bond, as MTU
+	MTU     int              // largest IP packet of the interface, in octets
+	Up      bool             // the interface is administratively up
+	Running bool             // the interface has a carrier
 	Netns   uint64
 }
 
@@ -46,8 +49,9 @@ func LookupLink(name string) (Link, error) {
 }
 
 // LookupLink looks an interface up by its name. For a VLAN interface, the Link names
-// the parent's port and the VLAN id. For a bond, which has no queues of its own, the
-// error is ErrBond and names the bond's members. The error is ErrNoLink if no interface
+// the parent's port and the VLAN id. For a member of a bond, the Link has the bond's
+// index and addresses. For a bond itself, which has no queues of its own, the error is
+// ErrBond and names the bond's members: see Ports. The error is ErrNoLink if no interface
 // has the name.
 func (n *Net) LookupLink(name string) (Link, error) {
 	l, err := n.nl.LinkByName(name)
@@ -100,6 +104,9 @@ func (n *Net) describe(l netlink.Link) (Link, error) {
 		Up:      at.Flags&net.FlagUp != 0,
 		Running: at.RawFlags&iffRunning != 0,
 	}
+	if err := joinBond(&out, port, n.nl); err != nil {
+		return Link{}, err
+	}
 	out.RxQueues, out.TxQueues = n.queues(pt)
 	out.Driver, _ = n.eth.driver(pt.Name) // Driver stays empty if the driver does not report a name
 	return out, nil
@@ -112,7 +119,10 @@ func (n *Net) CheckUp(name string) error {
 	if err != nil {
 		return err
 	}
-	for _, part := range []string{l.Port, l.Name} {
+	for _, part := range []string{l.Port, l.Name, l.Bond} {
+		if part == "" {
+			continue
+		}
 		at, err := n.nl.LinkByName(part)
 		if err == nil && at.Attrs().Flags&net.FlagUp == 0 {
 			return fail(ErrLinkDown, nil, "%s is down: ip link set %s up", part, part)
@@ -161,25 +171,6 @@ func parent(v *netlink.Vlan, all links) (netlink.Link, error) {
 		return nil, fail(ErrVLANParent, err, "the parent of %s cannot be looked up: %v", at.Name, err)
 	}
 	return port, nil
-}
-
-// bond returns ErrBond with the names of the bond's members.
-func bond(l netlink.Link, all links) error {
-	name, index := l.Attrs().Name, l.Attrs().Index
-	list, err := all.LinkList()
-	if err != nil {
-		return fail(ErrBond, err, "%s is a bond: use one of its members instead", name)
-	}
-	var members []string
-	for _, m := range list {
-		if m.Attrs().MasterIndex == index {
-			members = append(members, m.Attrs().Name)
-		}
-	}
-	if len(members) == 0 {
-		return fail(ErrBond, nil, "%s is a bond without members: use a network interface of its own", name)
-	}
-	return fail(ErrBond, nil, "%s is a bond: use its members %s instead", name, strings.Join(members, ", "))
 }
 
 // iffRunning is the flag IFF_RUNNING: the interface is operational (RFC 2863).

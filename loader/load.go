@@ -130,6 +130,7 @@ func (s *Steering) load(n *Net, o Options) error {
 		return fail(ErrAlreadyLoaded, nil, "stag is on %s already, loaded by %s: end that process first", s.link.Port, owner)
 	}
 	s.undo.Add(claim.Close)
+	s.claimed = claim
 	if o.Pin == "" {
 		return s.put(n, o, o.With.shares())
 	}

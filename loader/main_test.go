@@ -2,11 +2,13 @@ package loader_test
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -47,6 +49,16 @@ func helper(what, name string) {
 		})
 		_, err = loader.Load(loader.Options{Link: name, Pin: instance, Generic: true, Tune: loader.TuneThroughput})
 		fmt.Println("survived:", err)
+		os.Exit(0)
+	}
+	if steps, ok := strings.CutPrefix(what, "move until step "); ok {
+		n, _ := strconv.Atoi(steps)
+		loader.SetMoveStep(func(string) {
+			if n--; n < 0 {
+				unix.Kill(os.Getpid(), unix.SIGKILL)
+			}
+		})
+		fmt.Println("survived:", moveAll(strings.Split(name, " ")))
 		os.Exit(0)
 	}
 	switch what {
@@ -119,6 +131,25 @@ func helper(what, name string) {
 	os.Exit(0)
 }
 
+// moveAll moves the addresses of the first of two interfaces to the second.
+func moveAll(names []string) error {
+	from, err := loader.LookupLink(names[0])
+	if err != nil {
+		return err
+	}
+	to, err := loader.LookupLink(names[1])
+	if err != nil {
+		return err
+	}
+	m, err := loader.NewMover()
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	_, err = m.MoveAddresses(context.Background(), from, to, loader.MoveOptions{})
+	return err
+}
+
 // noPID is a pid that no process here has.
 const noPID = 1<<22 + 1
 
@@ -133,7 +164,7 @@ func ownLane(name string) error {
 	if err != nil {
 		return err
 	}
-	lanes, err := s.ReserveLanes(1)
+	lanes, err := s.ReserveLanes(0, 1)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -16,8 +17,8 @@ type Owner struct {
 	Start uint64 // start time in clock ticks after boot (proc(5), stat)
 }
 
-// String names the process for a message: "pid 12 (stag)". It returns "another process"
-// for the zero Owner.
+// String names the process for a message: "pid 12 (stag daemon)". It returns "another
+// process" for the zero Owner.
 func (o Owner) String() string {
 	if o.PID == 0 {
 		return "another process"
@@ -26,7 +27,18 @@ func (o Owner) String() string {
 	if err != nil {
 		return fmt.Sprintf("pid %d", o.PID)
 	}
-	return fmt.Sprintf("pid %d (%s)", o.PID, strings.TrimSpace(string(name)))
+	return fmt.Sprintf("pid %d (%s)", o.PID, strings.TrimSpace(string(name))+o.subcommand())
+}
+
+// subcommand returns what a stag process does, such as " daemon", and "" for any other
+// program.
+func (o Owner) subcommand() string {
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", o.PID))
+	words := strings.Split(string(line), "\x00")
+	if err != nil || len(words) < 2 || filepath.Base(words[0]) != "stag" || strings.HasPrefix(words[1], "-") {
+		return ""
+	}
+	return " " + words[1]
 }
 
 // sign writes this process's pid and start time into the file of a claim.

@@ -96,6 +96,9 @@ func (n *Net) Next(q Query) (Route, error) {
 		return Route{}, err
 	}
 	found, err := n.ask(q)
+	if err == nil && q.Dst.Is6() && q.Device != 0 && found.LinkIndex != q.Device {
+		found = n.strictly(q, found)
+	}
 	if err != nil {
 		return Route{}, noRoute(q, err)
 	}
@@ -114,6 +117,19 @@ func (n *Net) Next(q Query) (Route, error) {
 		r.NextHop = gw
 	}
 	return r, nil
+}
+
+// strictly returns the IPv6 route through q.Device, or found if there is none. The kernel
+// takes a route through another interface if a question names both an interface and a
+// source address, unlike for a socket that is bound to the interface.
+func (n *Net) strictly(q Query, found netlink.Route) netlink.Route {
+	q.Src = netip.Addr{}
+	bound, err := n.ask(q)
+	if err != nil || bound.LinkIndex != q.Device {
+		return found
+	}
+	bound.Src = nil // the source address of the connection stays
+	return bound
 }
 
 func local(dst netip.Addr) error {

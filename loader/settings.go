@@ -100,19 +100,23 @@ func (s *settings) note(c Change) error {
 	return nil
 }
 
-func (s *settings) write() error {
-	text, err := json.MarshalIndent(s, "", "  ")
+func (s *settings) write() error { return writeWhole(s.path, s) }
+
+// writeWhole writes v as JSON to a file of RuntimeDir. At any time, also after a crash,
+// the file has its old content or its new one.
+func writeWhole(path string, v any) error {
+	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return err
 	}
 	if err := os.MkdirAll(RuntimeDir, 0o755); err != nil {
 		return err
 	}
-	next := s.path + ".new"
+	next := path + ".new"
 	if err := writeSynced(next, append(text, '\n')); err != nil {
 		return err
 	}
-	if err := os.Rename(next, s.path); err != nil {
+	if err := os.Rename(next, path); err != nil {
 		return err
 	}
 	dir, err := os.Open(RuntimeDir)

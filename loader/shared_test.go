@@ -239,7 +239,7 @@ func TestClearLeavesFlowsOfLivingProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer a.Close()
-	if n, err := a.Clear(nil); n != 1 || err != nil {
+	if n, err := a.Clear(); n != 1 || err != nil {
 		t.Errorf("%d flows removed, %v; want 1", n, err)
 	}
 	lookups(t, keep, true, a, b)

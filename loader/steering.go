@@ -47,6 +47,7 @@ type Steering struct {
 	stats    *ebpf.Map
 	options  *ebpf.Map
 	wait     time.Duration // OrphanWait as Load has set it
+	claimed  *Claim        // the claim on the hook of a private program, or on a pinned program
 
 	closing sync.Once
 	undo    undo.Stack
@@ -191,20 +192,23 @@ func (s *Steering) allFlows(f func(bpf.FlowKey, bpf.Flow) bool) error {
 
 // Clear deletes every orphaned flow of the flow map and returns their number. The
 // caller must have adopted the program, must have sockets of its own for every queue,
-// and must have no flows yet. own holds the caller's lanes, or is nil.
+// and must have no flows yet. own holds the caller's lanes.
 //
 // Because the caller has no flows yet, each flow of this interface is an orphan, and
 // each flow of a lane of own is an orphan. Any other flow is an orphan if its process
 // is not found here and its lane has no socket. The process alone does not decide,
 // because the pid of a process in a container means nothing here.
-func (s *Steering) Clear(own *Lanes) (n int, err error) {
+func (s *Steering) Clear(own ...*Lanes) (n int, err error) {
 	slots, err := newLaneProbe(s.lanes)
 	if err != nil {
 		return 0, err
 	}
 	defer slots.close()
+	mine := func(slot uint16) bool {
+		return slices.ContainsFunc(own, func(l *Lanes) bool { return l.has(slot) })
+	}
 	n, err = s.remove(func(f bpf.Flow) bool {
-		return f.Program == uint32(s.id) || own.has(f.Owner) || !made(f) && !slots.lives(f.Owner)
+		return f.Program == uint32(s.id) || mine(f.Owner) || !made(f) && !slots.lives(f.Owner)
 	})
 	return n, errors.Join(err, slots.err)
 }

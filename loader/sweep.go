@@ -11,7 +11,8 @@ import (
 )
 
 // Sweep removes what ended processes and deleted interfaces left behind: pins without
-// an interface, settings of killed loads, and claims of ended processes. It keeps all
+// an interface, settings of killed loads, and claims of ended processes. It completes
+// moves of addresses, as RepairMoves does. It keeps all
 // that is in use or can be adopted. It returns a line for each thing that it did. Sweep
 // needs the rights of root (ErrPermission). The error is ErrNoBPFFS if pins cannot be
 // seen, because Sweep cannot tell then what is in use.
@@ -24,8 +25,9 @@ func Sweep() (done []string, err error) {
 	pins, err := sweepPins(f)
 	leaveRoot()
 	kept, err2 := sweepSettings(f)
-	claims, err3 := sweepClaims()
-	return slices.Concat(pins, kept, claims), errors.Join(err, err2, err3)
+	moves, err3 := RepairMoves()
+	claims, err4 := sweepClaims()
+	return slices.Concat(pins, kept, moves, claims), errors.Join(err, err2, err3, err4)
 }
 
 func sweepPins(f *finder) (done []string, err error) {
@@ -163,7 +165,7 @@ func SweepClaims() {
 }
 
 // claimName matches the names of claim files, and of no other files.
-var claimName = regexp.MustCompile(`^(\d+-\d+-(\d+|` + hookClaim + `)|(program|table)-\d+|instance-.*)$`)
+var claimName = regexp.MustCompile(`^(\d+-\d+-(\d+|` + hookClaim + `)|(program|table|moves)-\d+|instance-.*)$`)
 
 // sweepClaims removes the claim files whose lock no process holds. Such a file blocks
 // no other process, because the next owner can lock it.

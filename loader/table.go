@@ -20,6 +20,7 @@ import (
 // this process may write to them.
 type Table struct {
 	entries, pages array
+	claimed        *Claim // the claim on pinned arrays; nil for private ones
 
 	closing sync.Once
 	undo    undo.Stack
@@ -228,17 +229,22 @@ func (p *pinDir) openArray(name string) (*ebpf.Map, error) {
 
 // suits returns ErrLayout unless m has the shape of the array with this name.
 func (p *pinDir) suits(name string, m *ebpf.Map) error {
-	n := m.MaxEntries()
-	shaped := m.Type() == ebpf.Array && m.Flags()&unix.BPF_F_MMAPABLE != 0
-	if name == bpf.MapTable {
-		shaped = shaped && m.ValueSize() == bpf.EntryLen && n >= minEntries && n <= maxEntries && bits.OnesCount32(n) == 1
-	} else {
-		shaped = shaped && m.ValueSize() == bpf.PageLen && n >= minPages && n <= maxPages
-	}
-	if !shaped {
+	if !suitsTable(name == bpf.MapTable, m) {
 		return fail(ErrLayout, nil, "what is pinned at %s is no table: remove it, or use another instance", p.inInstance(name))
 	}
 	return nil
+}
+
+// suitsTable reports whether an array has the shape of the entries, or of the page lists.
+func suitsTable(entries bool, m *ebpf.Map) bool {
+	n := m.MaxEntries()
+	if m.Type() != ebpf.Array || m.Flags()&unix.BPF_F_MMAPABLE == 0 {
+		return false
+	}
+	if entries {
+		return m.ValueSize() == bpf.EntryLen && n >= minEntries && n <= maxEntries && bits.OnesCount32(n) == 1
+	}
+	return m.ValueSize() == bpf.PageLen && n >= minPages && n <= maxPages
 }
 
 // claim makes this process the only one that writes to a pinned table. The claim's name
@@ -257,6 +263,7 @@ func (t *Table) claim() error {
 		return fail(ErrTableBusy, nil, "what is loaded here is in use by %s: %s", owner, oneProcess)
 	}
 	t.undo.Add(claim.Close)
+	t.claimed = claim
 	return nil
 }
 

@@ -2,6 +2,7 @@ package loader
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -22,28 +23,32 @@ type LinkEvent struct {
 	Name    string
 	MAC     net.HardwareAddr
 	MTU     int
-	Up      bool // the interface is administratively up
-	Running bool // the interface has a carrier
-	Gone    bool // the interface was deleted or moved to another namespace
+	Up      bool   // the interface is administratively up
+	Running bool   // the interface has a carrier
+	Losses  uint32 // how often the interface has lost its carrier since it was made; the kernel delays notices by up to 1 s, and counts at once
+	Gone    bool   // the interface was deleted or moved to another namespace
+	Active  bool   // the interface is a member of a bond, which sends through it
 }
 
 // NeighbourEvent says that the Ethernet address of a neighbour changed, appeared or
-// disappeared. It also says that the kernel started or stopped refreshing the
+// disappeared, or that the neighbour does not answer. It also says that the kernel started or stopped refreshing the
 // neighbour.
 type NeighbourEvent struct {
 	Index   int // interface index
 	IP      netip.Addr
 	MAC     net.HardwareAddr // nil if not known
+	Failed  bool             // the neighbour has not answered the kernel (NUD_FAILED)
 	Managed bool             // the kernel refreshes the entry, as after KeepNeighbour
 }
 
-// RouteEvent says that a unicast route, or a rule that chooses among routes, was added,
-// removed or changed. Resolve returns the present route of a destination.
+// RouteEvent says that a unicast route, a rule that chooses among routes, or an address of
+// this host was added, removed or changed. The kernel refuses to route from an address that
+// the host does not have. Resolve returns the present route of a destination.
 type RouteEvent struct {
 	V6 bool
 	// Dst are the destinations that the change may concern. The zero Prefix means all
-	// destinations: a rule has changed, or a next hop that routes refer to (ip
-	// nexthop).
+	// destinations: a rule or an address has changed, or a next hop that routes refer to
+	// (ip nexthop).
 	Dst netip.Prefix
 }
 
@@ -72,7 +77,8 @@ const watchBuffer = 1 << 20
 func Watch(ctx context.Context) (<-chan Event, error) {
 	s, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH,
 		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
-		unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_NEXTHOP)
+		unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_NEXTHOP,
+		unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR)
 	if err != nil {
 		return nil, fmt.Errorf("follow changes of links, neighbours and routes: %w", err)
 	}
@@ -112,6 +118,7 @@ type watch struct {
 // stored.
 type known struct {
 	mac     string
+	failed  bool
 	managed bool
 }
 
@@ -156,8 +163,8 @@ func (w *watch) message(kind uint16, data []byte) {
 		w.neighbour(kind, data)
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
 		w.route(data)
-	case unix.RTM_NEWRULE, unix.RTM_DELRULE:
-		if len(data) > 0 { // struct fib_rule_hdr begins with the address family
+	case unix.RTM_NEWRULE, unix.RTM_DELRULE, unix.RTM_NEWADDR, unix.RTM_DELADDR:
+		if len(data) > 0 { // struct fib_rule_hdr and struct ifaddrmsg begin with the address family
 			w.send(RouteEvent{V6: data[0] == unix.AF_INET6})
 		}
 	case unix.RTM_NEWNEXTHOP, unix.RTM_DELNEXTHOP:
@@ -206,8 +213,26 @@ func (w *watch) link(kind uint16, data []byte) {
 	w.send(LinkEvent{
 		Index: at.Index, Name: at.Name, MAC: at.HardwareAddr, MTU: at.MTU,
 		Up: at.Flags&net.FlagUp != 0, Running: at.RawFlags&iffRunning != 0,
-		Gone: kind == unix.RTM_DELLINK,
+		Gone: kind == unix.RTM_DELLINK, Active: activeMember(at), Losses: carrierLosses(data),
 	})
+}
+
+// carrierLosses returns the counter IFLA_CARRIER_DOWN_COUNT of a link message. It returns 0 if
+// the message has none.
+func carrierLosses(data []byte) uint32 {
+	if len(data) < unix.SizeofIfInfomsg {
+		return 0
+	}
+	attrs, err := nl.ParseRouteAttr(data[unix.SizeofIfInfomsg:])
+	if err != nil {
+		return 0
+	}
+	for _, a := range attrs {
+		if a.Attr.Type == unix.IFLA_CARRIER_DOWN_COUNT && len(a.Value) == 4 {
+			return binary.NativeEndian.Uint32(a.Value)
+		}
+	}
+	return 0
 }
 
 func (w *watch) neighbour(kind uint16, data []byte) {
@@ -225,7 +250,8 @@ func (w *watch) neighbour(kind uint16, data []byte) {
 	if kind == unix.RTM_DELNEIGH || e.State&usable == 0 || len(mac) != 6 {
 		mac = nil
 	}
-	now := known{string(mac), kind == unix.RTM_NEWNEIGH && e.FlagsExt&netlink.NTF_EXT_MANAGED != 0}
+	there := kind == unix.RTM_NEWNEIGH
+	now := known{string(mac), there && e.State&netlink.NUD_FAILED != 0, there && e.FlagsExt&netlink.NTF_EXT_MANAGED != 0}
 	if w.known[key] == now {
 		return
 	}
@@ -233,5 +259,5 @@ func (w *watch) neighbour(kind uint16, data []byte) {
 	if now == (known{}) {
 		delete(w.known, key)
 	}
-	w.send(NeighbourEvent{Index: key.index, IP: key.ip, MAC: mac, Managed: now.managed})
+	w.send(NeighbourEvent{Index: key.index, IP: key.ip, MAC: mac, Failed: now.failed, Managed: now.managed})
 }

@@ -119,3 +119,53 @@ func TestWatch(t *testing.T) {
 		}
 	}
 }
+
+// The kernel reports that a link is down before it removes the routes through the link.
+func TestSettle(t *testing.T) {
+	p := netns.Pair(t, pair.Config{})
+	a := p.Ends[pair.A]
+	var events <-chan loader.Event
+	netns.In(t, p, pair.A, func() (err error) { events, err = loader.Watch(t.Context()); return err })
+	n := openNet(t, p, pair.A)
+	beyond := loader.Query{Dst: netip.MustParseAddr("198.51.100.7")}
+	early := 0
+	const rounds = 100
+	for range rounds {
+		addRoute(t, p, "198.51.100.0/24", 0)
+		down := make(chan error, 1)
+		go func() { down <- p.Do(pair.A, func() error { return netns.SetLink(a.Name, false) }) }()
+		await(t, events, func(e loader.LinkEvent) bool { return e.Index == a.Index && !e.Up })
+		if _, err := n.Next(beyond); err == nil {
+			early++
+		}
+		if err := n.Settle(); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := n.Next(beyond); err == nil {
+			t.Fatalf("after Settle there is still a route through interface %d", r.OutIf)
+		}
+		if err := <-down; err != nil {
+			t.Fatal(err)
+		}
+		netns.In(t, p, pair.A, func() error { return netns.SetLink(a.Name, true) })
+		await(t, events, func(e loader.LinkEvent) bool { return e.Index == a.Index && e.Up })
+	}
+	t.Logf("%d of %d times the route was still there when the link was down", early, rounds)
+}
+
+// The failure of a neighbour is reported once.
+func TestWatchFailedNeighbour(t *testing.T) {
+	p := newTwoPorts(t)
+	var events <-chan loader.Event
+	netns.In(t, p, pair.A, func() (err error) { events, err = loader.Watch(t.Context()); return err })
+	nobody := netip.MustParseAddr("192.0.2.99")
+	state := func(nud string) {
+		p.ip(pair.A, "neigh replace "+nobody.String()+" dev "+p.first.Name+" "+nud)
+	}
+	state("lladdr 02:00:00:00:00:99 nud reachable")
+	await(t, events, func(e loader.NeighbourEvent) bool { return e.IP == nobody && e.MAC != nil && !e.Failed })
+	state("nud failed")
+	await(t, events, func(e loader.NeighbourEvent) bool { return e.IP == nobody && e.MAC == nil && e.Failed })
+	state("lladdr 02:00:00:00:00:99 nud reachable")
+	await(t, events, func(e loader.NeighbourEvent) bool { return e.IP == nobody && e.MAC != nil && !e.Failed })
+}

@@ -53,9 +53,9 @@ func (v *view) probeAddress(l loader.Link) Probe {
 	return ok(name, "%s", strings.Join(routed, ", "))
 }
 
-// probeMember checks that the interface has no master except a VRF. Routes lead over
-// the master, but stag takes over only connections that leave through the interface
-// itself.
+// probeMember checks that the interface has no master except a VRF or a bond. Routes lead
+// over another master, but stag takes over only connections that leave through the
+// interface itself.
 func (v *view) probeMember(l loader.Link) Probe {
 	const name = "master"
 	link, err := v.nl.LinkByIndex(l.PortIndex)
@@ -73,8 +73,23 @@ func (v *view) probeMember(l loader.Link) Probe {
 	if master.Type() == "vrf" {
 		return ok(name, "%s, a VRF: routes are looked up there", master.Attrs().Name)
 	}
+	if l.Bond != "" {
+		return v.probeBond(l)
+	}
 	return bad(name, fmt.Sprintf("ip link set %s nomaster, and give it an address of its own", l.Port),
 		"%s belongs to %s, a %s, over which the routes lead: its connections cannot be taken over", l.Port, master.Attrs().Name, master.Type())
+}
+
+// probeBond checks the bond of a member.
+func (v *view) probeBond(l loader.Link) Probe {
+	const name = "master"
+	switch _, err := v.net.Ports(l.Bond); {
+	case errors.Is(err, loader.ErrForeignProgram):
+		return bad(name, fmt.Sprintf("ip link set %s xdp off", l.Bond), "%v", err)
+	case err != nil:
+		return bad(name, fmt.Sprintf("ip link set %s type bond mode active-backup", l.Bond), "%v", err)
+	}
+	return ok(name, "%s, a bond: name %s as the interface of a program", l.Bond, l.Bond)
 }
 
 // sysInfiniband is the directory in which the kernel lists RDMA devices.
