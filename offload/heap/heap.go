@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 
@@ -22,8 +23,9 @@ var ErrFull = errors.New("the region heap is full")
 // because an application that still reads received octets must not crash when its
 // adapter is closed. A Heap is safe for concurrent use.
 type Heap struct {
-	arena *afxdp.Arena
-	mem   []byte
+	mem     []byte
+	dispose func() error // unmaps mem
+	file    *os.File     // file that other processes can map (NewShared); nil: the memory is anonymous
 
 	mu     sync.Mutex
 	free   []span  // free parts, sorted by address; no two of them touch
@@ -35,7 +37,7 @@ type Heap struct {
 // span is a free part of the heap in octets. Both numbers are whole pages.
 type span struct{ at, size uint64 }
 
-// New maps a heap of size octets. A page takes memory only when it is used. The caller
+// New maps a heap of size octets of anonymous memory. A page takes memory only when it is used. The caller
 // must close the heap.
 func New(size uint64) (*Heap, error) {
 	arena, err := afxdp.NewArena(size)
@@ -47,10 +49,14 @@ func New(size uint64) (*Heap, error) {
 		arena.Close()
 		return nil, fmt.Errorf("region heap: %w", err)
 	}
-	mem := region.Bytes()
-	h := &Heap{arena: arena, mem: mem, free: []span{{0, uint64(len(mem)) &^ (PageSize - 1)}}}
+	return over(region.Bytes(), nil, arena.Close), nil
+}
+
+// over returns a heap over mem.
+func over(mem []byte, file *os.File, dispose func() error) *Heap {
+	h := &Heap{mem: mem, file: file, dispose: dispose, free: []span{{0, uint64(len(mem)) &^ (PageSize - 1)}}}
 	h.publish()
-	return h, nil
+	return h
 }
 
 // wholePages returns n rounded up to whole pages.
@@ -117,21 +123,25 @@ func (h *Heap) giveBack(at, size uint64) {
 func (h *Heap) Close() error {
 	h.mu.Lock()
 	h.closed, h.free = true, nil
-	over := h.over()
+	unused := h.unused()
 	h.mu.Unlock()
-	return h.unmap(over)
+	var err error
+	if h.file != nil {
+		err = h.file.Close()
+	}
+	return errors.Join(err, h.unmap(unused))
 }
 
-// over reports whether the heap must be unmapped now. The caller holds mu for the call.
+// unused reports whether the heap must be unmapped now. The caller holds mu for the call.
 // The caller calls unmap without mu, because no part can be handed out any more.
-func (h *Heap) over() bool { return h.closed && len(h.parts) == 0 }
+func (h *Heap) unused() bool { return h.closed && len(h.parts) == 0 }
 
-func (h *Heap) unmap(over bool) error {
-	if !over {
+func (h *Heap) unmap(unused bool) error {
+	if !unused {
 		return nil
 	}
 	h.unpublish()
-	return h.arena.Close()
+	return h.dispose()
 }
 
 // Memory returns the whole heap. The memory is valid until the heap is unmapped.

@@ -105,7 +105,7 @@ func (p *Part) Release() error {
 		h.parts = slices.Delete(h.parts, i, i+1)
 		h.giveBack(p.at, p.size)
 	}
-	over := h.over()
+	unused := h.unused()
 	h.mu.Unlock()
-	return h.unmap(over)
+	return h.unmap(unused)
 }
