@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,8 +14,10 @@ import (
 	"github.com/stag-rdma/stag/offload/control"
 	"github.com/stag-rdma/stag/offload/heap"
 	"github.com/stag-rdma/stag/offload/kernelport"
+	"github.com/stag-rdma/stag/offload/memgroup"
 	"github.com/stag-rdma/stag/offload/signal"
 	"github.com/stag-rdma/stag/offload/undo"
+	"github.com/stag-rdma/stag/offload/upgrade"
 	"github.com/stag-rdma/stag/tpt"
 )
 
@@ -30,11 +33,13 @@ type Adapter struct {
 	space   *loader.Namespace
 	net     *loader.Net // network namespace of the ports; nil with KernelPort
 	ways    loader.Recent[loader.Query, loader.Route]
-	ports   []*Port // ports of the adapter; with KernelPort there are none
 	table   *tpt.Table
 	heap    *heap.Heap
+	arrays  *loader.Table   // memory of the table; nil with KernelPort or a MemoryGroup
+	sharing *memgroup.Group // nil: the adapter shares no memory with other processes
 	board   *signal.Board
 	tapped  *captures
+	moves   moves
 	undo    undo.Stack
 	control *control.Server // control socket; nil with NoControl
 	number  int             // number that tells the process's adapters apart
@@ -47,9 +52,14 @@ type Adapter struct {
 	life context.Context
 	die  context.CancelCauseFunc
 
-	lot     *kernelport.Lot // where idle connections over the kernel's TCP wait; nil without KernelPort
-	running sync.WaitGroup  // counts goroutines of kernel ports, and goroutines that Go has started
-	lost    atomic.Int32    // number of ports that are lost for good
+	lent []*os.File         // files of earlyObjects; portsMu guards them
+	from *upgrade.Successor // the process whose connections the adapter continues; nil after Succeed, and for a new adapter
+
+	lot     *kernelport.Lot         // where idle connections over the kernel's TCP wait; nil without KernelPort
+	running sync.WaitGroup          // counts goroutines of kernel ports, and goroutines that Go has started
+	ports   atomic.Pointer[[]*Port] // ports of the adapter; changing holds portsMu
+	groups  groups                  // groups of ports; Open sets it
+	portsMu sync.Mutex              // lock that is held while a port is added or removed; taken before busy
 
 	// busy guards the table and the heap. Users of the table and the heap hold it for
 	// reading. Close holds it for writing while it frees them. No engine takes busy.
@@ -61,17 +71,27 @@ type Adapter struct {
 // of the calling thread. Dial and Listen use that namespace, whichever thread calls
 // them. The caller must close the adapter.
 func Open(cfg Config, layers ...Layer) (*Adapter, error) {
-	cfg, err := cfg.fill()
+	a, err := newAdapter(cfg, layers)
 	if err != nil {
 		return nil, fmt.Errorf("open adapter: %w", err)
+	}
+	if err := a.open(); err != nil {
+		return nil, fmt.Errorf("open adapter: %w", errors.Join(err, a.undo.Run()))
+	}
+	a.watchGroups()
+	return a, nil
+}
+
+// newAdapter makes an adapter that open prepares.
+func newAdapter(cfg Config, layers []Layer) (*Adapter, error) {
+	cfg, err := cfg.fill()
+	if err != nil {
+		return nil, err
 	}
 	a := &Adapter{
 		cfg: cfg, log: cfg.Log, layers: layers, board: new(signal.Board), tapped: newCaptures(), began: time.Now().Round(0),
 	}
 	a.life, a.die = context.WithCancelCause(context.Background())
-	if err := a.open(); err != nil {
-		return nil, fmt.Errorf("open adapter: %w", errors.Join(err, a.undo.Run()))
-	}
 	return a, nil
 }
 
@@ -80,19 +100,7 @@ func (a *Adapter) open() (err error) {
 		return err
 	}
 	a.undo.Add(a.space.Close)
-	if a.heap, err = heap.New(a.cfg.RegionHeap); err != nil {
-		return err
-	}
-	a.undo.Add(a.heap.Close)
-	entries, pages, err := a.tableMemory()
-	if err != nil {
-		return err
-	}
-	a.table, err = tpt.New(tpt.Config{
-		Entries: a.cfg.entries(), Memory: entries, Pages: a.cfg.pages(), PageMemory: pages,
-		Heap: a.heap.Memory(), PerPD: uint32(a.cfg.MaxRegionsPerPD), PagesPerPD: uint32(a.cfg.MaxPagesPerPD),
-	})
-	if err != nil {
+	if err := a.openTable(); err != nil {
 		return err
 	}
 	if a.cfg.KernelPort {
@@ -104,7 +112,37 @@ func (a *Adapter) open() (err error) {
 	if err := a.openPorts(); err != nil {
 		return err
 	}
+	if err := a.openGroups(); err != nil {
+		return err
+	}
 	return a.openControl()
+}
+
+// openTable makes the heap and the table.
+func (a *Adapter) openTable() (err error) {
+	if a.cfg.MemoryGroup != "" {
+		return a.openShared()
+	}
+	if err := a.openHeap(); err != nil {
+		return err
+	}
+	c := a.tableConfig()
+	if c.Memory, c.PageMemory, err = a.tableMemory(); err != nil {
+		return err
+	}
+	if a.inheritsTable() {
+		c.Keep, c.Entries, c.Pages = true, 0, 0 // as many as the memory has
+	}
+	a.table, err = tpt.New(c)
+	return err
+}
+
+// tableConfig returns what the table's configuration is, without the table's memory.
+func (a *Adapter) tableConfig() tpt.Config {
+	return tpt.Config{
+		Entries: a.cfg.entries(), Pages: a.cfg.pages(),
+		Heap: a.heap.Memory(), PerPD: uint32(a.cfg.MaxRegionsPerPD), PagesPerPD: uint32(a.cfg.MaxPagesPerPD),
+	}
 }
 
 // tableMemory returns the memory for the table and for its page lists. The memory is two
@@ -115,14 +153,14 @@ func (a *Adapter) tableMemory() (entries, pages []byte, err error) {
 	if a.cfg.KernelPort {
 		return nil, nil, nil
 	}
-	pin, err := a.tablePin()
+	if err := a.expandBonds(); err != nil {
+		return nil, nil, err
+	}
+	t, err := a.openArrays()
 	if err != nil {
 		return nil, nil, err
 	}
-	t, err := loader.NewTable(a.cfg.entries(), a.cfg.pages(), pin)
-	if err != nil {
-		return nil, nil, err
-	}
+	a.arrays = t
 	a.undo.Add(t.Close)
 	return t.Memory(), t.PageMemory(), nil
 }
@@ -192,4 +230,9 @@ func (a *Adapter) Number() int { return a.number }
 func (a *Adapter) Config() Config { return a.cfg }
 
 // Ports returns the network interfaces of the adapter. With KernelPort there are none.
-func (a *Adapter) Ports() []*Port { return a.ports }
+func (a *Adapter) Ports() []*Port {
+	if list := a.ports.Load(); list != nil {
+		return *list
+	}
+	return nil
+}

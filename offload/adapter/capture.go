@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,6 +47,8 @@ type captures struct {
 	running sync.WaitGroup
 	quiet   chan struct{}                   // channel that is closed when no more packets will come
 	past    map[engine.FlowID]report.Stream // streams of connections that layers have closed while a capture ran
+	moved   []movedFlow                     // moves while a capture ran
+	before  uint64                          // number of moves that were in moved and are not any more
 }
 
 func newCaptures() *captures { return &captures{quiet: make(chan struct{})} }
@@ -68,7 +69,8 @@ func (c *captures) done() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.count--; c.count == 0 {
-		c.past = nil
+		c.before += uint64(len(c.moved))
+		c.past, c.moved = nil, nil
 	}
 	c.running.Done()
 }
@@ -145,6 +147,9 @@ type capture struct {
 
 	newcomers []Connection // connections that are being taken over
 
+	flow     engine.FlowID // flow that the filter selects; 0: all
+	nextMove uint64        // number of the first move that f has not received
+
 	epoch   time.Time     // time of day at the instant zero
 	zero    clock.Instant // instant of epoch
 	handed  clock.Instant // with several queues, the instant up to which all packets were handed over
@@ -172,6 +177,8 @@ func (a *Adapter) newCapture(filter report.Filter) (*capture, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.flow = id
+	_, c.nextMove = a.tapped.movesSince(0)
 	for _, p := range ports {
 		t, err := p.nic.Tap(tap.Config{Flow: id, SnapLen: filter.SnapLen, Clock: clock.Now})
 		if err != nil {
@@ -198,11 +205,11 @@ func (c *capture) choose(filter report.Filter) (ports []*Port, id engine.FlowID,
 	if c.adapter.cfg.KernelPort {
 		return nil, 0, errors.New("the adapter uses the kernel port: its packets are the kernel's, so use tcpdump")
 	}
-	ports, id = c.adapter.ports, engine.FlowID(filter.Flow)
+	ports, id = c.adapter.Ports(), engine.FlowID(filter.Flow)
 	if filter.Device != "" {
 		ports = slices.DeleteFunc(slices.Clone(ports), func(p *Port) bool { return p.name != filter.Device })
 		if len(ports) == 0 {
-			return nil, 0, fmt.Errorf("no device %s: the adapter has %s", filter.Device, strings.Join(c.adapter.cfg.Ports, ", "))
+			return nil, 0, fmt.Errorf("no device %s: the adapter has %s", filter.Device, c.adapter.portNames())
 		}
 	}
 	if filter.QP != 0 {
@@ -212,13 +219,11 @@ func (c *capture) choose(filter report.Filter) (ports []*Port, id engine.FlowID,
 			return nil, 0, err
 		case id != 0 && f.id != id:
 			return nil, 0, fmt.Errorf("QP %d has flow %#x, not %#x", filter.QP, uint32(f.id), filter.Flow)
-		case !slices.Contains(ports, f.port):
-			return nil, 0, fmt.Errorf("QP %d is on %s, not %s", filter.QP, f.port.name, filter.Device)
 		}
 		return ports, f.id, nil
 	}
 	if id != 0 {
-		if !slices.ContainsFunc(ports, func(p *Port) bool { return p.nic.HasFlow(id) }) {
+		if !slices.ContainsFunc(c.adapter.Ports(), func(p *Port) bool { return p.nic.HasFlow(id) }) {
 			return nil, 0, fmt.Errorf("no flow %#x: `stag show flows` lists those that there are", filter.Flow)
 		}
 	}
@@ -247,10 +252,11 @@ func (c *capture) run(ctx context.Context, f func(report.Batch) error) error {
 	for {
 		ended, failed := c.ended() // read before the queues, because no packet comes after the end
 		b := c.batch(ended || failed)
+		b.Moves = c.takeMoves()
 		switch {
 		case ctx.Err() != nil:
 			return nil // f has ended the capture and does not want the rest
-		case len(b.Packets) != 0 || b.Lost != c.lost:
+		case len(b.Packets) != 0 || len(b.Moves) != 0 || b.Lost != c.lost:
 			c.count(b)
 			if err := f(b); err != nil {
 				return err

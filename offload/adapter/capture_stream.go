@@ -42,7 +42,7 @@ func (c *capture) stream(f flowOf, r tap.Record) report.Stream {
 
 // isISCSI reports whether a port has a flow of kind iSCSI with this number.
 func (c *capture) isISCSI(id engine.FlowID) bool {
-	for _, p := range c.adapter.ports {
+	for _, p := range c.adapter.Ports() {
 		if kind, ok := p.nic.Kind(id); ok {
 			return kind == bpf.KindISCSI
 		}

@@ -56,13 +56,13 @@ type Runner = visits.Runner
 // Sleeper is a Runner in which a visitor can wait for arrivals.
 type Sleeper = visits.Sleeper
 
-// Conn is a connection that was taken over. A Conn does not change. A Conn is safe for
-// concurrent use.
+// Conn is a connection that was taken over. A Conn does not change, but its port may. A
+// Conn is safe for concurrent use.
 type Conn struct {
 	carrier Carrier
-	port    *Port         // port of the connection; nil: the kernel's TCP
-	flow    engine.FlowID // flow at the port; 0: none
-	inline  bool          // progress is inline
+	adapter *Adapter
+	flow    *nic.Flow // flow of the connection; nil: the kernel's TCP
+	inline  bool      // progress is inline
 }
 
 // Wake wakes the connection's runner and makes the runner watch for octets from the
@@ -108,23 +108,27 @@ func (c *Conn) PeerClosed() bool {
 	return ok && k.PeerClosed()
 }
 
-// Device returns the name that reports give to the port of the connection.
+// Device returns the name that reports give to the present port of the connection.
 func (c *Conn) Device() string {
-	if c.port == nil {
+	if c.flow == nil {
 		return report.KernelDevice
 	}
-	return c.port.name
+	return c.adapter.portOf(c.flow.NIC()).name
 }
 
-// Flow returns the id of the flow at the port, or 0 for a connection over the kernel's
-// TCP.
-func (c *Conn) Flow() engine.FlowID { return c.flow }
+// Flow returns the id of the flow, or 0 for a connection over the kernel's TCP.
+func (c *Conn) Flow() engine.FlowID {
+	if c.flow == nil {
+		return 0
+	}
+	return c.flow.ID()
+}
 
-// flowID returns the engine's flow that carries the connection. ok is false if no
-// engine runs the connection.
+// flowID returns the engine's flow that carries the connection, and its present port.
+// ok is false if no engine runs the connection.
 func (c *Conn) flowID() (f flowOf, ok bool) {
-	if c == nil || c.port == nil {
+	if c == nil || c.flow == nil {
 		return flowOf{}, false
 	}
-	return flowOf{c.port, c.flow}, true
+	return flowOf{c.adapter.portOf(c.flow.NIC()), c.flow.ID()}, true
 }

@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,8 +10,10 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/afxdp"
+	"github.com/stag-rdma/stag/offload/memgroup"
 	"github.com/stag-rdma/stag/offload/nic"
 	"github.com/stag-rdma/stag/offload/tcp"
+	"github.com/stag-rdma/stag/offload/upgrade"
 )
 
 // Config describes an adapter. Exactly one of Ports and KernelPort must be set. The
@@ -18,12 +21,17 @@ import (
 type Config struct {
 	Ports      []string // network interfaces whose connections are taken over; "eth0.100" is VLAN 100 of eth0
 	KernelPort bool     // every connection stays with the kernel's TCP
+	Groups     []Group  // ports that are watched together; nil: no port is watched
 
 	RegionHeap      uint64 // size of the region heap in octets; 0 means 256 MiB
 	MaxRegions      int    // largest number of regions at a time; 0 means 65535
 	MaxRegionsPerPD int    // largest number of regions of one protection domain; 0: only MaxRegions limits it
 	MaxPages        int    // largest number of pages of all page lists together; 0: as many as the table has entries, and at least 1024
 	MaxPagesPerPD   int    // largest number of pages of the regions of one protection domain; 0: only MaxPages limits it
+
+	// MemoryGroup is the name of the group of processes with which the adapter shares memory; "":
+	// none. MaxRegions is then the number of regions of each process.
+	MemoryGroup string
 
 	Progress Progress
 	Spin     time.Duration // how long an engine looks for more work before it sleeps
@@ -41,6 +49,12 @@ type Config struct {
 
 	NoControl bool         // make no control socket
 	Log       *slog.Logger // log of the adapter; nil: no log
+
+	// Upgrade is called when somebody asks at the control socket for an upgrade of the process
+	// (`stag upgrade`). It starts the successor and calls Offer (upgrade.Restart), and then the
+	// program must close the adapter and end. progress gets a text for each step. nil: the
+	// process cannot be upgraded.
+	Upgrade func(ctx context.Context, progress func(step string)) (upgrade.Result, error)
 
 	// Notify is called for events of ports and routes. Notify must not block. nil: the
 	// adapter drops events.
@@ -63,7 +77,7 @@ const (
 
 // fill sets the defaults of c. fill returns one error with every invalid field in it.
 func (c Config) fill() (Config, error) {
-	errs := c.portMistakes()
+	errs := append(c.portMistakes(), c.groupMistakes()...)
 	if c.RegionHeap == 0 {
 		c.RegionHeap = DefaultHeap
 	}
@@ -84,6 +98,11 @@ func (c Config) fill() (Config, error) {
 	}
 	if c.MaxPagesPerPD < 0 || c.MaxPagesPerPD > maxPages {
 		errs = append(errs, fmt.Errorf("MaxPagesPerPD is %d: choose 1 to %d, or 0 for all", c.MaxPagesPerPD, maxPages))
+	}
+	if c.MemoryGroup != "" {
+		if err := memgroup.CheckName(c.MemoryGroup); err != nil {
+			errs = append(errs, fmt.Errorf("MemoryGroup %q: %w", c.MemoryGroup, err))
+		}
 	}
 	if c.Spin < 0 {
 		errs = append(errs, fmt.Errorf("a Spin of %v: choose 0 or more", c.Spin))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/stag-rdma/stag/offload/control"
 	"github.com/stag-rdma/stag/offload/report"
@@ -38,6 +39,48 @@ func (s source) Regions(yield func(report.MR) bool) {
 		}
 	}
 }
+
+// Drain implements control.Source.
+func (s source) Drain(ctx context.Context, device string, progress func(report.Drain)) (report.Drain, error) {
+	ctx, stop := s.While(ctx)
+	defer stop()
+	d, err := s.drain(ctx, device, progress)
+	if err == nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if errors.Is(err, ErrClosed) {
+		err = fmt.Errorf("%w: %w", control.ErrGone, err)
+	}
+	return d.Drain, err
+}
+
+// Undrain implements control.Source.
+func (s source) Undrain(device string) (report.Drain, error) {
+	return report.Drain{Device: device, Stay: []report.Stay{}}, s.Adapter.Undrain(device)
+}
+
+// Upgrade implements control.Source.
+func (s source) Upgrade(ctx context.Context, progress func(report.Upgrade)) (report.Upgrade, error) {
+	ctx, stop := s.While(ctx)
+	defer stop()
+	if s.cfg.Upgrade == nil {
+		if _, err := s.heirs(); err != nil {
+			return report.Upgrade{}, err
+		}
+		return report.Upgrade{}, fmt.Errorf("%w, because its program starts no successor", ErrNotUpgradable)
+	}
+	r, err := s.cfg.Upgrade(ctx, func(step string) { progress(report.Upgrade{Step: step, Lost: []string{}, Warnings: []string{}}) })
+	if err != nil {
+		return report.Upgrade{}, err
+	}
+	return report.Upgrade{
+		Successor: r.PID, Flows: r.Flows, Lost: append([]string{}, r.Lost...),
+		Warnings:  append([]string{}, r.Warnings...),
+		PrepareMS: ms(r.Waiting), FrozenMS: ms(r.Frozen),
+	}, nil
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // openControl makes the socket from which tools read the adapter's state.
 func (a *Adapter) openControl() (err error) {

@@ -24,7 +24,7 @@ func (a *Adapter) Describe() (list []Description, err error) {
 		return []Description{{Path: kernelPath}}, nil
 	}
 	err = a.space.Do(func() error {
-		for _, p := range a.ports {
+		for _, p := range a.Ports() {
 			d, err := p.describe()
 			if err != nil {
 				return err

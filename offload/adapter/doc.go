@@ -13,6 +13,10 @@
 //	              connections, while they are the kernel's
 //	carrier.go, takeover.go
 //	              connections that were taken over
+//	ports.go      ports that come and go
+//	drain.go      ports that connections leave
+//	group.go      ports that are watched together: configuration
+//	group_run.go  ports that are watched together: probes, moves of addresses and connections
 //	event.go      events of ports and routes
 //	capture.go, capture_stream.go
 //	              packets

@@ -88,11 +88,11 @@ func (a *Adapter) listenAt(ctx context.Context, at netip.AddrPort, tos TOS) (net
 // announce makes a listening socket announce an MSS that fits into the frames of every
 // port, because the peer may connect through any port.
 func (a *Adapter) announce(network, _ string, c syscall.RawConn) error {
-	if len(a.ports) == 0 {
+	if len(a.Ports()) == 0 {
 		return nil // the kernel chooses the MSS
 	}
 	mss := math.MaxInt
-	for _, p := range a.ports {
+	for _, p := range a.Ports() {
 		mss = min(mss, p.nic.MSS(strings.HasSuffix(network, "6")))
 	}
 	return handoff.Announce(c, mss)

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/offload/engine"
@@ -23,6 +25,7 @@ const kernelPath = "kernel port"
 type Port struct {
 	name string
 	nic  *nic.NIC
+	lost atomic.Bool // the port is lost for good
 }
 
 // Name returns the name of the interface.
@@ -49,6 +52,9 @@ func (a *Adapter) openPorts() (err error) {
 		return err
 	}
 	a.undo.Add(a.net.Close)
+	if err := a.repairMoves(); err != nil {
+		a.log.Warn("interrupted move of addresses not completed", "err", err)
+	}
 	queues := 0
 	for _, name := range a.cfg.Ports {
 		link, err := a.net.LookupLink(name)
@@ -62,15 +68,67 @@ func (a *Adapter) openPorts() (err error) {
 	for _, name := range a.cfg.Ports {
 		cfgs = append(cfgs, a.nicConfig(name))
 	}
+	if a.from != nil {
+		if err := a.from.Check(a.cfg.Ports); err != nil {
+			return err
+		}
+		for i := range cfgs {
+			cfgs[i].Inherit, cfgs[i].Ready = a.from.Inheritance(cfgs[i].Link), a.from.Ready
+		}
+	}
 	nics, err := nic.OpenAll(cfgs...)
 	if err != nil {
 		return err
 	}
+	var ports []*Port
 	for i, n := range nics {
-		a.undo.Add(n.Close)
-		a.ports = append(a.ports, &Port{a.cfg.Ports[i], n})
+		ports = append(ports, &Port{name: a.cfg.Ports[i], nic: n})
 	}
+	a.ports.Store(&ports)
+	a.undo.Add(a.closePorts)
 	return nil
+}
+
+// expandBonds replaces the names of bonds in the list of ports by those of their members.
+func (a *Adapter) expandBonds() error {
+	space, err := loader.Open()
+	if err != nil {
+		return err
+	}
+	defer space.Close()
+	var names []string
+	for _, name := range a.cfg.Ports {
+		ports, err := space.Ports(name)
+		if err != nil {
+			return fmt.Errorf("open %s: %w", name, err)
+		}
+		for _, p := range ports {
+			if slices.Contains(names, p) {
+				return fmt.Errorf("open %s: the port %s is named twice: name the bond or its members", name, p)
+			}
+			names = append(names, p)
+		}
+	}
+	a.cfg.Ports = names
+	return nil
+}
+
+// closePorts closes all ports, the last one first.
+func (a *Adapter) closePorts() error {
+	var errs []error
+	for _, p := range slices.Backward(a.Ports()) {
+		errs = append(errs, p.nic.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// portNames lists the names of the ports for a message.
+func (a *Adapter) portNames() string {
+	var names []string
+	for _, p := range a.Ports() {
+		names = append(names, p.name)
+	}
+	return strings.Join(names, ", ")
 }
 
 func (a *Adapter) nicConfig(name string) nic.Config {
@@ -80,7 +138,9 @@ func (a *Adapter) nicConfig(name string) nic.Config {
 		FrameSize: c.FrameSize, RxFrames: c.RxFrames, TxFrames: c.TxFrames,
 		ZeroCopy: c.ZeroCopy, MaxFlows: c.MaxFlows, Partial: c.Partial, Log: c.Log,
 		Carrier:  func(up bool) { a.carrierChanged(name, up) },
+		Flapped:  func() { a.groups.flapped(name) },
 		Lost:     func(err error) { a.portLost(name, err) },
+		Moved:    a.moved,
 		Diverted: func(flows []*nic.Flow, why error) { a.diverted(name, flows, why) },
 		Engine: engine.Config{
 			TCP:  tcp.Config{Congestion: tcp.Control(c.Congestion)},
@@ -111,18 +171,22 @@ func (a *Adapter) portTo(ctx context.Context, by handoff.Routing, local, remote 
 	r, err := a.ways.Get(ctx, q, func() (loader.Route, error) { return a.net.Resolve(ctx, q) })
 	if errors.Is(err, loader.ErrLocal) {
 		return nil, fmt.Errorf("%w: %v is on this host, and connections within it pass no port (%s): open an adapter with KernelPort for them",
-			ErrNoPort, remote, strings.Join(a.cfg.Ports, ", "))
+			ErrNoPort, remote, a.portNames())
 	}
 	if err != nil {
 		return nil, a.downInstead(err)
 	}
-	for _, p := range a.ports {
-		if p.nic.Link().Index == r.OutIf {
-			return p, nil
+	for _, p := range a.Ports() {
+		if p.nic.Link().Index != r.OutIf {
+			continue
 		}
+		if n := p.nic.At(r.OutIf); n != nil {
+			return a.portOf(n), nil
+		}
+		return p, nil
 	}
 	return nil, fmt.Errorf("%w: packets to %v leave through %s, and the ports are %s: open that one too, or an adapter with KernelPort",
-		ErrNoPort, remote, a.linkName(r.OutIf, fmt.Sprint("interface ", r.OutIf)), strings.Join(a.cfg.Ports, ", "))
+		ErrNoPort, remote, a.linkName(r.OutIf, fmt.Sprint("interface ", r.OutIf)), a.portNames())
 }
 
 // downInstead returns err. If err says that there is no route and a port is down,
@@ -131,12 +195,22 @@ func (a *Adapter) downInstead(err error) error {
 	if !errors.Is(err, loader.ErrNoRoute) {
 		return err
 	}
-	for _, p := range a.ports {
+	for _, p := range a.Ports() {
 		if down := a.net.CheckUp(p.name); errors.Is(down, loader.ErrLinkDown) {
 			return down
 		}
 	}
 	return err
+}
+
+// portOf returns the port of an interface.
+func (a *Adapter) portOf(n *nic.NIC) *Port {
+	for _, p := range a.Ports() {
+		if p.nic == n {
+			return p
+		}
+	}
+	return &Port{name: n.Link().Name, nic: n} // Open has not stored its ports yet
 }
 
 // linkName returns the name of an interface of the adapter's namespace. If the interface

@@ -41,10 +41,10 @@ func (a *Adapter) report(ctx context.Context, parts report.Parts) (report.Engine
 	defer stop()
 	r := report.Engine{
 		Schema: report.Schema, PID: os.Getpid(), Program: program(), Adapter: a.number, Started: a.began, Netns: a.cookie,
-		Devices: []report.Device{}, Flows: []report.Flow{}, Queues: []report.Queue{}, QPs: []report.QP{}, CQs: []report.CQ{}, SRQs: []report.SRQ{}, ISCSI: []report.Session{}, LUNs: []report.LUN{},
+		Devices: []report.Device{}, Flows: []report.Flow{}, Queues: []report.Queue{}, Ports: []report.Port{}, QPs: []report.QP{}, CQs: []report.CQ{}, SRQs: []report.SRQ{}, ISCSI: []report.Session{}, LUNs: []report.LUN{}, Clients: []report.Client{},
 	}
 	layers, conns := a.snapshots()
-	for _, p := range a.ports {
+	for _, p := range a.Ports() {
 		if err := a.reportPort(ctx, p, conns, parts, &r); err != nil {
 			return r, err
 		}
@@ -141,11 +141,12 @@ var refusalNames = [tpt.Faults]string{
 	tpt.OutOfBounds: "out_of_bounds",
 	tpt.Bound:       "bound",
 	tpt.NoSpace:     "no_space",
+	tpt.Unresolved:  "stag_unresolved",
 }
 
 // reportCounters adds the counters that belong to no queue.
 func (a *Adapter) reportCounters(layers []Snapshot, r *report.Engine) error {
-	for _, p := range a.ports {
+	for _, p := range a.Ports() {
 		steered, err := p.nic.Steering().Stats()
 		if err != nil {
 			return err
@@ -158,11 +159,18 @@ func (a *Adapter) reportCounters(layers []Snapshot, r *report.Engine) error {
 			r.Counters = append(r.Counters, c)
 		}
 	}
+	if len(a.Ports()) > 1 || a.moves.any() {
+		for _, p := range a.Ports() {
+			m := a.moves.get(p.name)
+			r.Counters = append(r.Counters, m.counters(p.name)...)
+		}
+	}
 	for fault, n := range a.table.Refusals() {
 		if fault := tpt.Fault(fault); fault != tpt.OK {
 			r.Counters = append(r.Counters, report.Counter{Layer: "tpt", Name: refusalNames[fault], Value: n})
 		}
 	}
+	r.Counters = append(r.Counters, a.sharingCounters()...)
 	for _, l := range layers {
 		r.Counters = append(r.Counters, l.Counters()...)
 	}

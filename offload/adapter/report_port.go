@@ -33,13 +33,13 @@ var noAddresses = []netip.Prefix{}
 // reportPort calls Look of the connections that the port's engines run.
 func (a *Adapter) reportPort(ctx context.Context, p *Port, conns []*Connection, parts report.Parts, r *report.Engine) error {
 	var live map[engine.FlowID]*liveFlow
-	if parts.Any(report.PartFlows | report.PartQPs | report.PartQueues | report.PartCounters | report.PartCounts | report.PartISCSI | report.PartLUNs) {
+	if parts.Any(report.PartFlows | report.PartQPs | report.PartQueues | report.PartCounters | report.PartCounts | report.PartISCSI | report.PartLUNs | report.PartPorts) {
 		var err error
 		if live, err = p.connections(ctx, conns, r); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 	}
-	flows, err := p.flows(live)
+	flows, err := p.flows(live, a.portAt)
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,9 @@ func (a *Adapter) reportPort(ctx context.Context, p *Port, conns []*Connection, 
 		return err
 	}
 	a.common(&d)
+	d.Drained = p.nic.BarredBy(nic.BarDrained)
 	r.Devices, r.Flows = append(r.Devices, d), append(r.Flows, flows...)
+	r.Ports = append(r.Ports, a.reportMoves(p, &d, live))
 	return nil
 }
 
@@ -90,7 +92,9 @@ type liveFlow struct {
 	conn *Connection // connection of the flow; nil: no layer knows the connection
 	info tcp.Info
 	done tcp.Stats
-	seen bool // info and done are valid
+	seen bool // info, done and arrivals are valid
+
+	arrivals engine.Arrivals
 }
 
 // connections asks each engine for its own state and for the state of its connections.
@@ -105,12 +109,16 @@ func (p *Port) connections(ctx context.Context, conns []*Connection, r *report.E
 	engines := p.nic.Engines()
 	ids, at := make([][]engine.FlowID, len(engines)), make([][]*liveFlow, len(engines))
 	for _, f := range p.nic.Flows() {
-		x, q := &liveFlow{key: f.Key(), way: f.Way(), conn: of[f]}, f.Engine().Queue()
+		q, here := p.nic.QueueOf(f)
+		if !here {
+			continue // f is moving to another port, or has come from one
+		}
+		x := &liveFlow{key: f.Key(), way: f.Way(), conn: of[f]}
 		all[f.ID()] = x
 		ids[q], at[q] = append(ids[q], f.ID()), append(at[q], x)
 	}
 	for q := range engines {
-		g, err := p.nic.Look(ctx, q, ids[q], func(i int, c *tcp.Conn) { at[q][i].look(c) })
+		g, err := p.nic.Look(ctx, q, ids[q], func(i int, c *tcp.Conn, a engine.Arrivals) { at[q][i].look(c, a) })
 		if err != nil {
 			return nil, fmt.Errorf("ask the engine of queue %d: %w", q, err)
 		}
@@ -120,8 +128,8 @@ func (p *Port) connections(ctx context.Context, conns []*Connection, r *report.E
 }
 
 // look copies the connection's state. look runs on the engine's goroutine.
-func (x *liveFlow) look(c *tcp.Conn) {
-	x.info, x.done, x.seen = c.Info(), c.Stats(), true
+func (x *liveFlow) look(c *tcp.Conn, a engine.Arrivals) {
+	x.info, x.done, x.arrivals, x.seen = c.Info(), c.Stats(), a, true
 	if x.conn != nil {
 		x.conn.Look()
 	}
@@ -143,7 +151,7 @@ func reportQueue(device string, g *nic.Glance) report.Queue {
 }
 
 // flows lists the entries of the map by id, with the state of their connections.
-func (p *Port) flows(live map[engine.FlowID]*liveFlow) (list []report.Flow, err error) {
+func (p *Port) flows(live map[engine.FlowID]*liveFlow, portAt func(engine.Lane) string) (list []report.Flow, err error) {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
 		return nil, fmt.Errorf("read the clock: %w", err)
@@ -159,6 +167,7 @@ func (p *Port) flows(live map[engine.FlowID]*liveFlow) (list []report.Flow, err 
 		}
 		if x := live[e.ID]; x != nil && x.key == key {
 			x.describe(&f)
+			f.Arrives, f.ArrivesPercent = x.arrives(portAt)
 		}
 		list = append(list, f)
 		return true

@@ -9,16 +9,16 @@ import (
 // waiting callers may run.
 const regionsAtOnce = 4096
 
-// entries appends the used entries of the table to to. entries looks at no more than
-// most entries, beginning with index. next is the index to continue with, or 0 at the
+// entries appends the used entries of this process to to. entries looks at no more than
+// most entries, beginning with index, 1 for the first one. next is the index to continue with, or 0 at the
 // end. The caller must have called Use, or hold busy.
 func (a *Adapter) entries(index uint32, most int, to []report.MR) (list []report.MR, next uint32) {
-	last := a.table.Stats().Entries
-	for ; index <= last; index++ {
+	n := a.table.Stats()
+	for last := n.Entries; index <= last; index++ {
 		if most--; most < 0 {
 			return to, index
 		}
-		e, ok := a.table.Entry(index)
+		e, ok := a.table.Entry(n.First + index)
 		if !ok {
 			continue
 		}
@@ -52,8 +52,9 @@ func (a *Adapter) count(r *report.Engine) *report.Counts {
 			n.Diverted[f.Device]++
 		}
 	}
-	for i := range a.table.Stats().Entries {
-		if e, ok := a.table.Entry(i + 1); ok {
+	own := a.table.Stats()
+	for i := range own.Entries {
+		if e, ok := a.table.Entry(own.First + i + 1); ok {
 			n.MRs[e.Kind.String()]++
 			if e.Kind == tpt.KindRegion {
 				n.Registered += e.Length
@@ -67,6 +68,9 @@ func (a *Adapter) count(r *report.Engine) *report.Counts {
 func leaveOut(r *report.Engine, parts report.Parts) {
 	if !parts.Any(report.PartDevices) {
 		r.Devices = nil
+	}
+	if !parts.Any(report.PartPorts) {
+		r.Ports = nil
 	}
 	if !parts.Any(report.PartFlows) {
 		r.Flows = nil
@@ -85,6 +89,9 @@ func leaveOut(r *report.Engine, parts report.Parts) {
 	}
 	if !parts.Any(report.PartLUNs) {
 		r.LUNs = nil
+	}
+	if !parts.Any(report.PartClients) {
+		r.Clients = nil
 	}
 	if !parts.Any(report.PartQueues) {
 		r.Queues = nil

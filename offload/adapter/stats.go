@@ -28,7 +28,7 @@ func (a *Adapter) Counters(ctx context.Context) (sum engine.Counters, err error)
 		return engine.Counters{}, err
 	}
 	defer done()
-	for _, p := range a.ports {
+	for _, p := range a.Ports() {
 		for _, e := range p.nic.Engines() {
 			c, err := e.Counters(ctx)
 			if err != nil {
@@ -48,7 +48,7 @@ func (a *Adapter) SocketStats(ctx context.Context, port string) ([]afxdp.Stats, 
 		return nil, err
 	}
 	defer done()
-	for _, p := range a.ports {
+	for _, p := range a.Ports() {
 		if p.name == port {
 			return p.nic.PortStats(ctx)
 		}

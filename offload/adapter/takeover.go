@@ -91,7 +91,8 @@ func (s *Socket) takeFlow(ctx context.Context, ulp stream.ULP, how TakeOver) (*C
 	if err != nil {
 		return nil, err
 	}
-	return &Conn{carrier: f, port: s.port, flow: f.ID()}, nil
+	s.adapter.leaveDrained(s.port, f)
+	return &Conn{carrier: f, adapter: s.adapter, flow: f}, nil
 }
 
 // runKernelPort leaves the connection to the kernel's TCP.
@@ -110,5 +111,5 @@ func (s *Socket) runKernelPort(ulp stream.ULP, how TakeOver) (*Conn, error) {
 		// because the socket is closed now or soon.
 		_ = k.Run(context.Background())
 	})
-	return &Conn{carrier: kernelCarrier{k}}, nil
+	return &Conn{carrier: kernelCarrier{k}, adapter: s.adapter}, nil
 }

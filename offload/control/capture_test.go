@@ -26,6 +26,9 @@ func TestCapture(t *testing.T) {
 	for i := range sent.Packets {
 		sent.Packets[i].At = sent.Packets[i].At.Local()
 	}
+	for i := range sent.Moves {
+		sent.Moves[i].At = sent.Moves[i].At.Local()
+	}
 	for _, want := range []report.Filter{
 		{},
 		{Device: "eth0.100 &x=y", Flow: 1<<32 - 1, QP: 7, SnapLen: 1<<31 - 1},

@@ -50,7 +50,7 @@ func (e Endpoint) Ask(ctx context.Context, q Question) (r report.Engine, err err
 	}
 	if q.Budget == nil {
 		q.Budget = NewBudget(OtherBudget)
-		if trusted(e.UID) {
+		if Trusted(e.UID) {
 			q.Budget = NewBudget(OwnBudget)
 		}
 	}
@@ -148,9 +148,14 @@ func (e Endpoint) dial(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// get sends a request. get returns an error unless the status of the answer is 200.
+// get asks for something that a request does not change.
 func (e Endpoint) get(ctx context.Context, what string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://engine"+what, nil)
+	return e.request(ctx, http.MethodGet, what)
+}
+
+// request sends a request. request returns an error unless the status of the answer is 200.
+func (e Endpoint) request(ctx context.Context, method, what string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://engine"+what, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -165,6 +165,10 @@ func (d *decoder) list(name string, r *report.Engine) error {
 		return elements(d, &r.ISCSI, func(x *report.Session) int {
 			return memory(x.Counters) + (len(x.CommandAges)+len(x.LUNs))*int(reflect.TypeFor[int]().Size())
 		})
+	case report.PartPorts:
+		return elements(d, &r.Ports, func(*report.Port) int { return int(reflect.TypeFor[uint64]().Size()) })
+	case report.PartClients:
+		return elements(d, &r.Clients, func(*report.Client) int { return 0 })
 	case report.PartLUNs:
 		return elements(d, &r.LUNs, func(*report.LUN) int { return 0 })
 	case report.PartQueues:

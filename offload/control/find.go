@@ -176,11 +176,11 @@ func (p place) look(name string) (Endpoint, error) {
 		return e, err
 	}
 	defer c.Close()
-	cred, err := peerOf(c)
+	cred, err := PeerOf(c)
 	if err != nil {
 		return e, err
 	}
-	if int(cred.Uid) != p.owner || cred.Pid == 0 && !trusted(p.owner) {
+	if int(cred.Uid) != p.owner || cred.Pid == 0 && !Trusted(p.owner) {
 		return e, errNobody
 	}
 	if cred.Pid != 0 {

@@ -23,11 +23,12 @@ import (
 //	0    8       10    11     15   19       23              24
 //	| at | queue | out | flow | qp | length | name's length | name | data
 //
-// A stream is a report.Stream as JSON. The end of a batch contains the number of lost
+// A stream is a report.Stream as JSON, and a move is a report.Move as JSON. The end of a batch contains the number of lost
 // packets in 8 octets.
 const (
 	framePacket = 'p'
 	frameStream = 's'
+	frameMove   = 'm'
 	frameEnd    = 'e'
 
 	frameHead  = 5
@@ -52,6 +53,13 @@ func appendBatch(b []byte, batch report.Batch) ([]byte, error) {
 			return nil, errors.Join(err, fmt.Errorf("a stream of %d octets", len(text)))
 		}
 		b = append(appendHead(b, frameStream, len(text)), text...)
+	}
+	for _, m := range batch.Moves {
+		text, err := json.Marshal(m)
+		if err != nil || len(text) > maxStream {
+			return nil, errors.Join(err, fmt.Errorf("a move of %d octets", len(text)))
+		}
+		b = append(appendHead(b, frameMove, len(text)), text...)
 	}
 	for _, p := range batch.Packets {
 		if len(p.Device) > maxName || len(p.Data) > p.Length || p.Length > report.MaxLength {
@@ -114,6 +122,13 @@ func (f *frames) next() (b report.Batch, err error) {
 				return report.Batch{}, fmt.Errorf("%w: %w", errFrame, err)
 			}
 			b.Streams = append(b.Streams, s)
+		case frameMove:
+			var m report.Move
+			if err := json.Unmarshal(body, &m); err != nil {
+				return report.Batch{}, fmt.Errorf("%w: %w", errFrame, err)
+			}
+			m.At = m.At.Local()
+			b.Moves = append(b.Moves, m)
 		case frameEnd:
 			f.lost, f.part = binary.BigEndian.Uint64(body), false
 			b.Lost = f.lost
@@ -125,7 +140,7 @@ func (f *frames) next() (b report.Batch, err error) {
 }
 
 // lengths are the smallest and the largest length in octets of each kind of frame.
-var lengths = map[byte][2]uint32{framePacket: {packetHead, maxFrame}, frameStream: {2, maxStream}, frameEnd: {8, 8}}
+var lengths = map[byte][2]uint32{framePacket: {packetHead, maxFrame}, frameStream: {2, maxStream}, frameMove: {2, maxStream}, frameEnd: {8, 8}}
 
 // frame reads one frame. frame checks the length before it reads the rest.
 func (f *frames) frame() (kind byte, body []byte, err error) {

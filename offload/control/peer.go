@@ -15,10 +15,10 @@ import (
 // the one that was found there.
 var ErrImpostor = errors.New("another process answers for the engine")
 
-// peerOf returns the kernel's credentials of the process at the other end of c. For a
+// PeerOf returns the kernel's credentials of the process at the other end of c. For a
 // server that is the process that connected. For a client it is the process that began
 // to listen.
-func peerOf(c net.Conn) (cred *unix.Ucred, err error) {
+func PeerOf(c net.Conn) (cred *unix.Ucred, err error) {
 	raw, err := c.(*net.UnixConn).SyscallConn()
 	if err != nil {
 		return nil, err
@@ -31,20 +31,20 @@ func peerOf(c net.Conn) (cred *unix.Ucred, err error) {
 // could make a socket in a directory of their own, and report false data about another
 // user's engine. The kernel gives pid 0 for a process that this process cannot see.
 func (e Endpoint) check(c net.Conn) error {
-	cred, err := peerOf(c)
+	cred, err := PeerOf(c)
 	if err != nil {
 		return err
 	}
-	samePID := int(cred.Pid) == e.PID || cred.Pid == 0 && trusted(e.UID)
+	samePID := int(cred.Pid) == e.PID || cred.Pid == 0 && Trusted(e.UID)
 	if int(cred.Uid) != e.UID || !samePID {
 		return fmt.Errorf("%w: pid %d of user %d, at %s: end it, or remove the file", ErrImpostor, cred.Pid, cred.Uid, e.Path)
 	}
 	return nil
 }
 
-// trusted reports whether this process believes data of a user's processes that the
+// Trusted reports whether this process believes data of a user's processes that the
 // kernel cannot confirm.
-func trusted(uid int) bool { return uid == 0 || uid == os.Geteuid() }
+func Trusted(uid int) bool { return uid == 0 || uid == os.Geteuid() }
 
 // connect connects to the socket, but not to a file that another user has put in its
 // place. connect opens the socket without following a link, and then connects to the

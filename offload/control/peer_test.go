@@ -226,13 +226,13 @@ func TestPeerOf(t *testing.T) {
 	c, err := net.Dial("unix", l.Addr().String())
 	rig.Must(t, err)
 	defer c.Close()
-	cred, err := peerOf(c)
+	cred, err := PeerOf(c)
 	rig.Must(t, err)
 	if int(cred.Pid) != os.Getpid() || int(cred.Uid) != os.Geteuid() {
 		t.Errorf("%+v", cred)
 	}
 	c.Close()
-	if _, err := peerOf(c); err == nil {
+	if _, err := PeerOf(c); err == nil {
 		t.Error("a closed socket has a peer")
 	}
 }

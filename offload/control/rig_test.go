@@ -26,6 +26,9 @@ type fake struct {
 	report  func(context.Context) (report.Engine, error)
 	regions []report.MR
 	capture func(context.Context, report.Filter, func(report.Batch) error) error
+	drain   func(context.Context, string, func(report.Drain)) (report.Drain, error)
+	undrain func(string) (report.Drain, error)
+	upgrade func(context.Context, func(report.Upgrade)) (report.Upgrade, error)
 }
 
 func (f fake) Report(ctx context.Context, _ report.Parts) (report.Engine, error) {
@@ -40,6 +43,14 @@ func (f fake) Regions(yield func(report.MR) bool) {
 }
 func (f fake) Capture(ctx context.Context, filter report.Filter, g func(report.Batch) error) error {
 	return f.capture(ctx, filter, g)
+}
+
+func (f fake) Drain(ctx context.Context, device string, progress func(report.Drain)) (report.Drain, error) {
+	return f.drain(ctx, device, progress)
+}
+func (f fake) Undrain(device string) (report.Drain, error) { return f.undrain(device) }
+func (f fake) Upgrade(ctx context.Context, progress func(report.Upgrade)) (report.Upgrade, error) {
+	return f.upgrade(ctx, progress)
 }
 
 // saying returns a Source that always reports e.

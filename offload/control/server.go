@@ -35,6 +35,14 @@ type Source interface {
 	// error. While f runs, packets are kept if there is room. Other packets are lost
 	// and counted.
 	Capture(ctx context.Context, filter report.Filter, f func(report.Batch) error) error
+	// Drain moves the connections of a port to other ports, and keeps connections from
+	// coming to the port. Drain calls progress now and then, until it returns.
+	Drain(ctx context.Context, device string, progress func(report.Drain)) (report.Drain, error)
+	// Undrain lets connections come to a port again.
+	Undrain(device string) (report.Drain, error)
+	// Upgrade starts the successor of the process and hands all connections over. Upgrade
+	// calls progress for each step. If ctx ends before that, the connections stay.
+	Upgrade(ctx context.Context, progress func(report.Upgrade)) (report.Upgrade, error)
 }
 
 // Server answers requests at one socket.
@@ -62,6 +70,9 @@ func Serve(path string, source Source, log *slog.Logger) (*Server, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/report", func(w http.ResponseWriter, r *http.Request) { sendReport(w, r, source) })
 	mux.HandleFunc("GET /v1/capture", func(w http.ResponseWriter, r *http.Request) { sendCapture(w, r, source) })
+	mux.HandleFunc("POST /v1/drain", func(w http.ResponseWriter, r *http.Request) { sendDrain(w, r, source, false) })
+	mux.HandleFunc("POST /v1/undrain", func(w http.ResponseWriter, r *http.Request) { sendDrain(w, r, source, true) })
+	mux.HandleFunc("POST /v1/upgrade", func(w http.ResponseWriter, r *http.Request) { sendUpgrade(w, r, source) })
 	s.http = http.Server{
 		Handler:           s.allowed(mux),
 		ReadHeaderTimeout: 5 * time.Second,
@@ -134,7 +145,7 @@ type peerKey struct{}
 
 // withPeer stores the credentials of the process at the other end of a connection.
 func withPeer(ctx context.Context, c net.Conn) context.Context {
-	cred, err := peerOf(c)
+	cred, err := PeerOf(c)
 	if err != nil {
 		cred = nil // a caller without credentials gets no answer
 	}

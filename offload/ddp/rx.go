@@ -1,6 +1,7 @@
 package ddp
 
 import (
+	"github.com/stag-rdma/stag/offload/pack"
 	"github.com/stag-rdma/stag/offload/wire"
 	"github.com/stag-rdma/stag/tpt"
 )
@@ -105,4 +106,11 @@ func (q *Queue) Accept(s *Segment) (length uint32, complete bool) {
 	length = q.mo
 	q.msn, q.mo = q.msn+1, 0
 	return length, true
+}
+
+// Code codes the state of the queue.
+func (q *Queue) Code(c *pack.Coder) {
+	pack.Uint(c, &q.msn)
+	pack.Uint(c, &q.mo)
+	c.Bool(&q.begun)
 }

@@ -1,6 +1,7 @@
 package ddp
 
 import (
+	"github.com/stag-rdma/stag/offload/pack"
 	"github.com/stag-rdma/stag/offload/wire"
 	"github.com/stag-rdma/stag/tpt"
 )
@@ -59,4 +60,21 @@ func (m *Message) Cut(b []byte, n int) []byte {
 	return wire.UntaggedFields{
 		Last: last, Opcode: m.Opcode, Invalidate: m.Invalidate, Queue: m.Queue, MSN: m.MSN, MO: at,
 	}.Append(b)
+}
+
+// Code codes the message, and how much of it has been cut into segments.
+func (m *Message) Code(c *pack.Coder) {
+	c.Bool(&m.Tagged)
+	pack.Uint(c, &m.Opcode)
+	pack.Uint(c, &m.STag)
+	pack.Uint(c, &m.TO)
+	pack.Uint(c, &m.Queue)
+	pack.Uint(c, &m.MSN)
+	pack.Uint(c, &m.Invalidate)
+	pack.Uint(c, &m.Len)
+	pack.Uint(c, &m.sent)
+	c.Bool(&m.open)
+	if m.sent > m.Len {
+		c.Fail("%d octets of a message of %d were sent", m.sent, m.Len)
+	}
 }

@@ -63,10 +63,19 @@ func (e *Engine) callThrough(ctx context.Context, fn func()) error {
 
 // call runs fn on the queue's goroutine and waits for the end of fn. If ctx ends first,
 // fn still runs later unless the engine stops.
-func (e *Engine) call(ctx context.Context, fn func()) error {
+func (e *Engine) call(ctx context.Context, fn func()) error { return e.await(ctx, e.post(fn)) }
+
+// post makes the queue's goroutine run fn soon. It does not block.
+func (e *Engine) post(fn func()) *command {
 	cmd := &command{run: fn, done: make(chan struct{})}
 	e.cmds.add(cmd)
-	e.port.Wake()
+	e.wake()
+	return cmd
+}
+
+// await waits until a command has run. It returns ErrStopped if the engine stops first, and
+// the error of ctx if ctx ends first.
+func (e *Engine) await(ctx context.Context, cmd *command) error {
 	select {
 	case <-cmd.done:
 		return nil

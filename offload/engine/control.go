@@ -34,6 +34,9 @@ func (e *Engine) Park(ctx context.Context, id FlowID, key bpf.FlowKey, heard fun
 }
 
 func (e *Engine) startToPark(id FlowID, key bpf.FlowKey, heard func()) error {
+	if e.ended.Load() {
+		return fmt.Errorf("park flow %#x: lane %d: %w", uint32(id), e.lane, ErrStopped)
+	}
 	if i := int(id.Index()); i < len(e.flows) && e.flows[i] != nil {
 		return fmt.Errorf("park flow %#x: lane %d has flow %#x in its place", uint32(id), e.lane, uint32(e.flows[i].id))
 	}
@@ -81,6 +84,7 @@ func (e *Engine) install(id FlowID, st tcp.State, head wire.HeaderTemplate, ulp 
 		f.ulp = nil
 		return fmt.Errorf("install flow %#x: %w", uint32(id), err)
 	}
+	f.group = e.groupOf(ulp)
 	f.conn, f.heard = conn, nil // heard need not be called any more
 	f.told = conn.Stats()       // the totals of other engines already contain the counters of a moved connection
 	e.replay(f)
@@ -134,6 +138,7 @@ func (e *Engine) remove(id FlowID, err error) {
 		f.conn.Close()
 		f.ulp.Fault(e.now, err)
 		f.conn, f.ulp = nil, nil
+		e.leaves(f)
 		e.opened(-1)
 	}
 	e.forget(f)

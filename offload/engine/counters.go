@@ -36,6 +36,8 @@ type Counters struct {
 	TxPackets, TxOctets uint64 // packets and octets queued for transmission, with Ethernet headers
 	Parked              uint64 // segments held for a take-over
 	PassedOut, PassedIn uint64 // segments passed to other engines, and received from other engines
+	ForeignRx           uint64 // segments of the engine's connections that arrived at another port of the adapter
+	ForeignCopied       uint64 // those of them whose data was copied out of the other port's frame; the others were used in place
 	PartialSums         uint64 // TCP checksum fields that held only the sum of the pseudo-header
 	StaleRecords        uint64 // steering records that did not match their packet
 	Unrecorded          uint64 // packets whose flow was found by the tuple, without a steering record
@@ -79,10 +81,11 @@ func (c *Counters) Each(fn func(layer, reason string, n uint64)) {
 	}
 }
 
-// Counters reads the engine's counters between two steps.
+// Counters reads the engine's counters between two steps, also those of an engine that has
+// stopped.
 func (e *Engine) Counters(ctx context.Context) (Counters, error) {
 	var c Counters
-	if err := e.call(ctx, func() { c = e.count }); err != nil {
+	if err := e.between(ctx, func() { c = e.count }); err != nil {
 		return Counters{}, err // c is not valid: fn may still write to it
 	}
 	return c, nil
@@ -98,6 +101,7 @@ func (c *Counters) Add(o *Counters) {
 		{&c.RxPackets, o.RxPackets}, {&c.RxOctets, o.RxOctets},
 		{&c.TxPackets, o.TxPackets}, {&c.TxOctets, o.TxOctets},
 		{&c.Parked, o.Parked}, {&c.PassedOut, o.PassedOut}, {&c.PassedIn, o.PassedIn},
+		{&c.ForeignRx, o.ForeignRx}, {&c.ForeignCopied, o.ForeignCopied},
 		{&c.PartialSums, o.PartialSums}, {&c.StaleRecords, o.StaleRecords}, {&c.Unrecorded, o.Unrecorded},
 		{&c.Tagged, o.Tagged},
 		{&c.TxCopies, o.TxCopies}, {&c.TxRingFull, o.TxRingFull}, {&c.NoTxFrame, o.NoTxFrame},

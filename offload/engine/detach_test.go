@@ -47,7 +47,7 @@ func (m *mover) until(what string, done func() bool) {
 func (m *mover) move(from, to int) error {
 	m.Helper()
 	return m.Do(func(ctx context.Context) error {
-		_, err := engine.Move(ctx, m.conn.ID[0], m.Engines[from], m.Engines[to])
+		_, _, err := engine.Move(ctx, m.conn.ID[0], m.Engines[from], m.Engines[to], nil)
 		return err
 	})
 }
@@ -90,7 +90,7 @@ func TestTotalsOfAMovedFlow(t *testing.T) {
 	var sum, own tcp.Stats
 	for _, e := range m.Engines {
 		err := m.Do(func(ctx context.Context) error {
-			g, err := e.Look(ctx, []engine.FlowID{m.conn.ID[0]}, nil, func(_ int, c *tcp.Conn) { own = c.Stats() })
+			g, err := e.Look(ctx, []engine.FlowID{m.conn.ID[0]}, nil, func(_ int, c *tcp.Conn, _ engine.Arrivals) { own = c.Stats() })
 			sum.AddSince(&g.TCP, &tcp.Stats{})
 			return err
 		})

@@ -19,6 +19,7 @@ func (e *Engine) finish(f *flow, err error) {
 	f.conn.Close()
 	f.ulp.Fault(e.now, err)
 	f.conn, f.ulp = nil, nil
+	e.leaves(f)
 	e.opened(-1)
 	e.worked = true
 	e.ends = append(e.ends, End{ID: f.id, Err: err, Gone: !lingers, Stats: stats})
@@ -138,15 +139,5 @@ func (e *Engine) endAll(cause error) {
 		}
 		e.remove(f.id, err)
 	}
-	e.frames.giveBack()
-	e.frames.publish()
-	e.ended.Store(true)
-	if len(e.lanes.engines) != 0 {
-		e.returnMail()
-	}
-	e.reader.Leave()
-	e.deliver()
-	e.token.Store(false)
-	e.drain()
-	e.after()
+	e.silence()
 }

@@ -49,6 +49,13 @@ type Config struct {
 	// Ended must not block. nil means no call.
 	Ended func(End)
 
+	// Failed is called when the port has failed. If Failed returns true, the engine runs
+	// no connection any more, and keeps the connections until the context of Run ends, so
+	// that Move can give them to the engine of another port. Otherwise all connections
+	// end at once. Failed runs on the goroutine of Run and must not wait for the engine.
+	// nil means false.
+	Failed func(error) (keep bool)
+
 	// After runs after every step, on the goroutine that stepped. Another goroutine may
 	// step meanwhile. After delivers the signals that upper layers have raised. After
 	// must not block. nil means no call.
@@ -107,7 +114,9 @@ type Engine struct {
 	count  Counters
 	totals tcp.Stats // sums of the counters of connections, as far as they have been added
 
-	ended atomic.Bool // every flow has ended for good; the token's holder sets it
+	astray atomic.Bool // almost all segments of a flow arrive at another port; TakeAstray clears it
+
+	ended atomic.Bool // no step runs any more; the token's holder sets it
 
 	// Any goroutine fills these fields. The token's holder empties them.
 	mail      mail
@@ -118,6 +127,7 @@ type Engine struct {
 	token   atomic.Bool
 	visits  visits.Book
 	stopped chan struct{}
+	halted  chan struct{} // holds a token when a halted engine has commands
 }
 
 const (
@@ -184,13 +194,14 @@ func New(p port.Port, dir *Directory, cfg Config) (*Engine, error) {
 		timers:    timers{heap: make([]*flow, 0, n)},
 		dirty:     make([]*flow, 0, n),
 		retry:     make([]*flow, 0, n),
-		line:      newLine(n),
+		line:      line{clients: map[uint32]*group{}},
 		flight:    newFlight(pool(l)),
 		batch:     make([]port.Frame, min(batchLen, l.RxFrames)),
 		frames:    newFrames(p, l),
 		ends:      make([]End, 0, n),
 		doorbells: newDoorbells(n),
 		stopped:   make(chan struct{}),
+		halted:    make(chan struct{}, 1),
 	}, nil
 }
 
@@ -299,8 +310,9 @@ func (e *Engine) serve(f *flow, frames int) {
 	if f.conn.Arrived() {
 		f.ulp.Receive(e.now, f.conn)
 	}
-	if f.guests != 0 {
+	if guests := f.guests; guests != 0 {
 		f.conn.MoveOut(f)
+		e.count.ForeignCopied += uint64(guests - f.guests)
 	}
 	if e.frames.scarce() {
 		f.conn.Unburden()

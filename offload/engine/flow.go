@@ -30,17 +30,21 @@ type flow struct {
 	lingers bool
 	linger  *tcp.TimeWait // nil until the connection is in TIME-WAIT
 
-	slabs   int  // number of slabs that the connection holds
-	held    int  // number of transmit frames that the connection holds
-	guests  int  // number of receive frames of other ports that the connection holds
-	back    int  // number of transmit frames that have come back since the flow was served
-	quota   int  // number of transmit frames that the flow may take before it waits for its turn
-	dirty   bool // the flow is on e.dirty
-	stuck   bool // the flow is on e.retry
-	waits   bool // the flow is in e.line
-	refused bool // a segment found no room when the flow was last served
-	wants   bool // Take refused a frame when the flow was last served
-	short   bool // no transmit frame was free, or the flow had used up its share
+	arrivals arrivals
+
+	slabs   int    // number of slabs that the connection holds
+	held    int    // number of transmit frames that the connection holds
+	guests  int    // number of receive frames of other ports that the connection holds
+	back    int    // number of transmit frames that have come back since the flow was served
+	quota   int    // number of transmit frames that the flow may take before it waits for its turn
+	dirty   bool   // the flow is on e.dirty
+	stuck   bool   // the flow is on e.retry
+	waits   bool   // the flow is in e.line
+	behind  *flow  // the next flow of the same client in e.line
+	group   *group // flows of the same client; nil: of no client
+	refused bool   // a segment found no room when the flow was last served
+	wants   bool   // Take refused a frame when the flow was last served
+	short   bool   // no transmit frame was free, or the flow had used up its share
 
 	unsummed      bool          // the peer's last segment was refused as PartialChecksum
 	unsummedSince clock.Instant // time since which every segment of the peer was refused as PartialChecksum

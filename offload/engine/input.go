@@ -155,6 +155,10 @@ func (e *Engine) segment(f *flow, b []byte, fr port.Frame) {
 	s.CE = e.pkt.CE
 
 	e.mark(f)
+	f.arrivals.segments++
+	if !e.ofOurPort(fr) {
+		e.arrivedElsewhere(f, fr.Home)
+	}
 	if f.lingers {
 		e.lingering(f, s)
 		e.release(fr)

@@ -11,6 +11,7 @@ import (
 	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/octets"
 	"github.com/stag-rdma/stag/offload/stream"
+	"github.com/stag-rdma/stag/offload/tcp"
 	"github.com/stag-rdma/stag/test/simnic"
 	"github.com/stag-rdma/stag/test/world"
 )
@@ -187,4 +188,44 @@ func TestFramesOfOtherPortsAreNotKept(t *testing.T) {
 		t.Errorf("the adapter's end: %v; the peer's: %v", a.Err(), b.Err())
 	}
 	poolsAreWhole(t, w)
+}
+
+// TestArrivalsAreCounted: of the segments of a flow at one of four ports, about a quarter
+// arrives at that port. Octets that nobody reads are copied out of the other ports' frames.
+func TestArrivalsAreCounted(t *testing.T) {
+	w, err := world.NewLanes(world.LanesConfig{Link: simnic.Config{Latency: 50 * time.Microsecond, Check: true}, Queues: 1, Ports: 4, Records: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 60_000
+	a := &late{Transfer: octets.NewTransfer(octets.Plan{Expect: n, PeerSeed: 2})}
+	b := octets.NewTransfer(octets.Plan{Send: n, Seed: 2})
+	c, err := w.Connect(world.Flow{}, 2, a, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := w.Now().Add(50 * time.Millisecond)
+	if err := w.Run(time.Second, func() bool { return b.Sent() == n && limit.Before(w.Now()) }); err != nil && b.Sent() != n {
+		t.Fatal(err)
+	}
+	var got engine.Arrivals
+	var g engine.Glance
+	if err := w.Do(func(ctx context.Context) error {
+		g, err = w.Engines[2].Look(ctx, []engine.FlowID{c.ID[0]}, nil, func(_ int, _ *tcp.Conn, x engine.Arrivals) { got = x })
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if got.Segments < n/1500 || got.Foreign < got.Segments/2 || got.Foreign == got.Segments || got.Lane == 2 || got.Lane > 3 {
+		t.Errorf("%+v", got)
+	}
+	if g.Counters.ForeignRx != uint64(got.Foreign) || g.Counters.ForeignRx != g.Counters.PassedIn {
+		t.Errorf("%d foreign segments, %d counted, %d passed in", got.Foreign, g.Counters.ForeignRx, g.Counters.PassedIn)
+	}
+	if x := g.Counters.ForeignCopied; x == 0 || x > g.Counters.ForeignRx {
+		t.Errorf("%d of %d were copied", x, g.Counters.ForeignRx)
+	}
+	if w.Engines[2].TakeAstray() {
+		t.Error("three of four segments are not almost all")
+	}
 }

@@ -20,11 +20,11 @@ type Glance struct {
 
 // Look reads the state of the engine. Look calls the function first, if set. first may
 // read everything that belongs to the queue's goroutine. Then Look calls fn for each
-// flow that has a connection here, with the index in ids and the connection. All calls
+// flow that has a connection here, with the index in ids, the connection, and where its segments arrive. All calls
 // run between two steps, a few flows at a time, so that other work continues meanwhile.
 // fn must only read, and must keep nothing. If ctx ends first, first and fn may still
 // run a little later.
-func (e *Engine) Look(ctx context.Context, ids []FlowID, first func(), fn func(i int, c *tcp.Conn)) (Glance, error) {
+func (e *Engine) Look(ctx context.Context, ids []FlowID, first func(), fn func(i int, c *tcp.Conn, a Arrivals)) (Glance, error) {
 	var g Glance
 	err := e.between(ctx, func() {
 		g = Glance{Counters: e.count, Flows: e.open}
@@ -61,10 +61,10 @@ func (e *Engine) between(ctx context.Context, fn func()) error {
 }
 
 // lookAt reads the next flows for Look.
-func (e *Engine) lookAt(ids []FlowID, at int, fn func(int, *tcp.Conn)) {
+func (e *Engine) lookAt(ids []FlowID, at int, fn func(int, *tcp.Conn, Arrivals)) {
 	for i := at; i < min(at+lookAtMost, len(ids)); i++ {
 		if f := e.flow(ids[i]); f != nil && f.conn != nil {
-			fn(i, f.conn)
+			fn(i, f.conn, f.arrivals.last())
 			e.account(f)
 		}
 	}

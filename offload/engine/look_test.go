@@ -38,7 +38,7 @@ func TestLook(t *testing.T) {
 	done := make(chan answer)
 	e := w.Engines[0]
 	go func() {
-		g, err := e.Look(context.Background(), ids, func() { firsts++ }, func(i int, c *tcp.Conn) {
+		g, err := e.Look(context.Background(), ids, func() { firsts++ }, func(i int, c *tcp.Conn, _ engine.Arrivals) {
 			if c.Phase() == tcp.Closed {
 				t.Errorf("connection %d is closed", i)
 			}

@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"context"
 	"fmt"
 	"math/bits"
+	"slices"
 	"sync/atomic"
 
 	"github.com/stag-rdma/stag/offload/port"
@@ -127,7 +129,11 @@ type lanes struct {
 // lane then reaches the flow that another lane's engine owns. Call Join once, before
 // any engine runs. The engines must share one Directory. The arguments must be in the
 // order of their lanes, with the engines of one port next to each other.
-func Join(engines ...*Engine) error {
+func Join(engines ...*Engine) error { return join(engines, engines) }
+
+// join connects the fresh engines, which do not run yet, with all engines of the adapter,
+// which include them.
+func join(fresh, engines []*Engine) error {
 	for i, e := range engines {
 		if int(e.lane) != i {
 			return fmt.Errorf("join engines: number %d serves lane %d: pass them in the order of their lanes", i, e.lane)
@@ -136,27 +142,61 @@ func Join(engines ...*Engine) error {
 			return fmt.Errorf("join engines: lane %d has another directory: all engines of an adapter share one", i)
 		}
 	}
+	pools := poolsOf(engines)
+	for i, e := range fresh {
+		e.connect(engines, pools)
+		if i == 0 || fresh[i-1].limits.Port != e.limits.Port {
+			e.lanes.first = e.lane
+		} else {
+			e.lanes.first = fresh[i-1].lanes.first
+		}
+	}
+	for i := len(fresh) - 1; i >= 0; i-- {
+		e := fresh[i]
+		if i+1 < len(fresh) && fresh[i+1].limits.Port == e.limits.Port {
+			e.lanes.span = fresh[i+1].lanes.span
+		} else {
+			e.lanes.span = e.lane + 1 - e.lanes.first
+		}
+	}
+	return nil
+}
+
+func poolsOf(engines []*Engine) []*frames {
 	pools := make([]*frames, len(engines))
 	for i, e := range engines {
 		pools[i] = &e.frames
 	}
-	for i, e := range engines {
-		e.lanes.engines, e.frames.all, e.frames.lenders = engines, pools, make([]int32, len(engines))
-		e.lanes.wake = make([]uint64, (len(engines)+63)/64)
+	return pools
+}
+
+// connect makes this engine know all engines of the adapter. What the engine knows of the
+// first of them stays.
+func (e *Engine) connect(engines []*Engine, pools []*frames) {
+	if e.mail.pass.slots == nil {
 		e.mail.pass.init(passLen)
 		e.mail.home.init(int(e.limits.RxFrames))
-		if i == 0 || engines[i-1].limits.Port != e.limits.Port {
-			e.lanes.first = e.lane
-		} else {
-			e.lanes.first = engines[i-1].lanes.first
-		}
 	}
-	for i := len(engines) - 1; i >= 0; i-- {
-		e := engines[i]
-		if i+1 < len(engines) && engines[i+1].limits.Port == e.limits.Port {
-			e.lanes.span = engines[i+1].lanes.span
-		} else {
-			e.lanes.span = e.lane + 1 - e.lanes.first
+	lenders, wake := make([]int32, len(engines)), make([]uint64, (len(engines)+63)/64)
+	copy(lenders, e.frames.lenders)
+	copy(wake, e.lanes.wake)
+	e.lanes.engines, e.frames.all = engines, pools
+	e.frames.lenders, e.lanes.wake = lenders, wake
+}
+
+// Extend connects the engines of a new port, which do not run yet, with the engines of an
+// adapter, which run. The lanes of the new engines follow those of the others. Extend
+// returns when all engines know each other. An engine that has stopped passes doorbells to
+// the others, and must know them too.
+func Extend(ctx context.Context, running, added []*Engine) error {
+	engines := append(slices.Clone(running), added...)
+	if err := join(added, engines); err != nil {
+		return err
+	}
+	pools := poolsOf(engines)
+	for _, e := range running {
+		if err := e.between(context.WithoutCancel(ctx), func() { e.connect(engines, pools) }); err != nil {
+			return fmt.Errorf("tell lane %d of new lanes: %w", e.lane, err)
 		}
 	}
 	return nil
@@ -185,17 +225,6 @@ func (e *Engine) passTo(lane port.Lane, f port.Frame) {
 	if to.ended.Load() { // the engine has ended meanwhile
 		to.mail.late.Store(true)
 		to.drain()
-	}
-}
-
-// drain returns the frames that wait for this engine, which has ended. If another
-// goroutine holds the token, that goroutine calls drain after it has given the token
-// back.
-func (e *Engine) drain() {
-	for e.mail.late.Load() && e.token.CompareAndSwap(false, true) {
-		e.mail.late.Store(false)
-		e.returnMail()
-		e.token.Store(false)
 	}
 }
 
@@ -248,7 +277,7 @@ func (e *Engine) wakePeers() {
 		}
 		e.lanes.wake[i] = 0
 		for ; set != 0; set &= set - 1 {
-			e.lanes.engines[64*i+bits.TrailingZeros64(set)].port.Wake()
+			e.lanes.engines[64*i+bits.TrailingZeros64(set)].wake()
 		}
 	}
 }

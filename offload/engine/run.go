@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stag-rdma/stag/offload/bell"
 	"github.com/stag-rdma/stag/offload/clock"
 )
 
@@ -19,6 +20,7 @@ type rest struct {
 	asleep atomic.Bool   // Run sleeps; any goroutine may read it
 	alarm  clock.Instant // time at which the current sleep of Run ends
 	moved  uint64        // packets moved when streams was last called; only Run uses it
+	bells  bell.Set      // bells of other processes, which the goroutine of Run serves; any goroutine may change it
 }
 
 // Progress runs commands and one step at time now. Progress returns when the engine
@@ -37,7 +39,7 @@ func (e *Engine) turn(now clock.Instant, keeper bool) (next clock.Instant, ok bo
 	}
 	if e.ended.Load() {
 		e.token.Store(false)
-		e.drain()
+		e.drain() // the caller may have rung the doorbell of a connection that has left this engine
 		return clock.Never, false
 	}
 	now = max(now, e.now) // another goroutine may have stepped since the caller read the clock
@@ -90,13 +92,19 @@ func (e *Engine) after() {
 //
 // When Run returns, every flow has ended with stream.ErrPort and, if ctx has a cause of
 // its own, that cause. The engine cannot run again. Run returns the error of the port.
-// Run returns nil if ctx has ended.
+// Run returns nil if ctx has ended. If the port fails and Config.Failed returns true, Run
+// stops the steps and keeps the connections until ctx ends.
 func (e *Engine) Run(ctx context.Context) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	defer close(e.stopped)
 	defer context.AfterFunc(ctx, e.port.Wake)()
 	err := e.loop(ctx)
+	e.rest.bells.End()
+	if err != nil && e.cfg.Failed != nil && e.cfg.Failed(err) {
+		e.halt()
+		e.keepHalted(ctx)
+	}
 	why := err
 	if cause := context.Cause(ctx); why == nil && !errors.Is(cause, context.Canceled) {
 		why = cause
@@ -110,6 +118,9 @@ func (e *Engine) Run(ctx context.Context) error {
 func (e *Engine) loop(ctx context.Context) error {
 	busy, yielded := clock.Now(), false
 	for ctx.Err() == nil {
+		if e.rest.bells.Some() {
+			e.rest.bells.Look()
+		}
 		now := clock.Now()
 		next, ok := e.Progress(now)
 		if sleep := e.visits.MaySleep(now); sleep != 0 {
@@ -144,7 +155,7 @@ func (e *Engine) loop(ctx context.Context) error {
 		if limit == 0 {
 			continue
 		}
-		if !e.doorbells.any() { // a doorbell may have rung silently while this goroutine had the token
+		if e.mayWait() { // a doorbell may have rung silently while this goroutine had the token
 			err = e.port.Sleep(limit)
 		}
 		if err != nil {
@@ -188,9 +199,10 @@ func (e *Engine) sleepShortly(now clock.Instant) error {
 	next := e.rest.next
 	e.token.Store(false)
 	limit := min(shortSleep, until(now, clock.Sooner(next, now.Add(shortSleep))))
-	if limit == 0 || e.doorbells.any() {
+	if limit == 0 || !e.mayWait() {
 		return nil
 	}
+	defer e.upAgain()
 	return e.port.SleepUntilWake(limit)
 }
 
@@ -207,7 +219,9 @@ func (e *Engine) prepareSleep(now clock.Instant) (time.Duration, error) {
 	return limit, err
 }
 
+// getUp says that Run does not sleep any more.
 func (e *Engine) getUp() {
+	e.upAgain()
 	e.acquire()
 	e.rest.asleep.Store(false)
 	e.token.Store(false)
@@ -252,7 +266,7 @@ func until(now, next clock.Instant) time.Duration {
 // own goroutine if it sleeps.
 func (e *Engine) Ring(id FlowID) {
 	if e.doorbells.ring(int(id.Index())) {
-		e.port.Wake()
+		e.wake()
 	}
 }
 

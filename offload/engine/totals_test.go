@@ -62,7 +62,7 @@ func TestTotals(t *testing.T) {
 func totals(t *testing.T, w *world.World, ids []engine.FlowID) (s tcp.Stats) {
 	t.Helper()
 	err := w.Do(0, func(ctx context.Context) error {
-		g, err := w.Engines[0].Look(ctx, ids, nil, func(int, *tcp.Conn) {})
+		g, err := w.Engines[0].Look(ctx, ids, nil, func(int, *tcp.Conn, engine.Arrivals) {})
 		s = g.TCP
 		return err
 	})

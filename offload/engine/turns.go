@@ -7,7 +7,8 @@ import (
 )
 
 // Flows take turns if they have more to send than there is room for. Each flow sends a
-// burst, and then waits until all others have had their turn. Segments in bursts cost
+// burst, and then waits until all others of its client have had their turn. The clients of
+// the process take turns too (line). Segments in bursts cost
 // both ends less. For every segment of a burst except the first, the state of the
 // connection and the target memory are in the caches. One ACK acknowledges many
 // segments.
@@ -119,6 +120,9 @@ func (e *Engine) takeTurns() {
 			e.more = true
 			return
 		}
-		e.serve(e.line.next(), turn)
+		f := e.line.next()
+		g := e.line.of(f)
+		e.serve(f, turn)
+		e.line.charge(g, turn-f.quota)
 	}
 }

@@ -54,7 +54,7 @@ func (e *Engine) sleepUntilWake(now clock.Instant, limit time.Duration) (err err
 	limit = until(now, e.rest.alarm)
 	e.rest.asleep.Store(true)
 	e.token.Store(false)
-	if e.visits.BeginSleep() && !e.doorbells.any() {
+	if e.visits.BeginSleep() && e.mayWait() {
 		err = e.port.SleepUntilWake(limit)
 	}
 	e.visits.EndSleep()

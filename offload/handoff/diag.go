@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"runtime"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -215,28 +214,10 @@ func (s *Socket) ownDiagnosis(space uint64) (*Diagnosis, error) {
 		return d, err
 	}
 	d.Close()
-	return s.diagnosisThere()
-}
-
-// diagnosisThere opens a Diagnosis on a thread that enters the namespace. The thread
-// ends afterwards.
-func (s *Socket) diagnosisThere() (d *Diagnosis, err error) {
-	space, err := unix.IoctlRetInt(s.fd, unix.SIOCGSKNS)
-	if err != nil {
-		return nil, fmt.Errorf("find the socket's network namespace: %w", err)
-	}
-	defer unix.Close(space)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // no unlock follows, so that the thread ends with the goroutine
-		if err = unix.Setns(space, unix.CLONE_NEWNET); err != nil {
-			err = fmt.Errorf("enter the socket's network namespace: %w", err)
-			return
-		}
+	err = s.inNamespace(func() error {
 		d, err = OpenDiagnosis()
-	}()
-	<-done
+		return err
+	})
 	return d, err
 }
 

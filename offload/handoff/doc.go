@@ -1,4 +1,5 @@
-// Package handoff takes an established TCP connection over from the kernel.
+// Package handoff takes an established TCP connection over from the kernel, and gives it
+// back.
 //
 // The kernel opens the connection, and an upper layer negotiates over the ordinary
 // socket. Then the upper layer calls
@@ -17,6 +18,9 @@
 // Take replaces the socket only when a segment of its connection has reached the
 // engine. A route says which way segments leave, but not which way they come. hear.go
 // asks the peer for a segment.
+//
+// Placeholder.GiveBack is the way back (giveback.go, refill.go, forge.go). It makes a
+// kernel connection from a tcp.State.
 //
 // The package does not depend on the engine. The caller's Steps change the steering
 // table and the engine.

@@ -19,12 +19,16 @@ import (
 // placeholder drops these segments, because an answer could acknowledge octets that the
 // engine has not received. A Placeholder is safe for concurrent use.
 type Placeholder struct {
-	tuple Tuple
-	ip    IP
-	drops uint32 // segments dropped before the placeholder was made
+	tuple         Tuple
+	local, remote unix.Sockaddr // addresses in the socket's own family
+	ip            IP
+	saved         saved // settings of the program, for GiveBack
+	mss           int   // argument of Socket.Limit
 
-	mu sync.Mutex
-	fd int // -1 when closed
+	mu    sync.Mutex
+	fd    int                  // -1 when closed
+	drops uint32               // segments dropped before the placeholder was made
+	fail  func(GiveStep) error // argument of Inject
 }
 
 // Tuple returns the connection's 4-tuple and interface.
@@ -107,7 +111,7 @@ func disconnect(fd int) error {
 func (s *Socket) placeholder(state tcp.State) (*Placeholder, error) {
 	fd := s.fd
 	s.fd = -1
-	p := &Placeholder{tuple: s.tuple, ip: s.ip, fd: fd}
+	p := &Placeholder{tuple: s.tuple, local: s.local, remote: s.remote, ip: s.ip, saved: s.saved, mss: s.mss, fd: fd}
 	err := s.rebuild(fd, state)
 	if err == nil {
 		p.drops, err = s.verify(fd, state)

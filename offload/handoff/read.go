@@ -41,16 +41,13 @@ func (s *Socket) read() (tcp.State, error) {
 		if err != nil {
 			return tcp.State{}, fmt.Errorf("read TCP_INFO: %w", err)
 		}
-		var st tcp.State
-		for _, f := range []func(*tcp.State) error{
-			s.readReceived, s.readSent, s.readWindows, s.readClock, s.readSettings, s.readIP,
-		} {
-			if err := f(&st); err != nil {
+		st, err := s.readOnce(before)
+		if err != nil {
+			if moved, failed := s.moved(before); failed != nil || !moved {
 				return tcp.State{}, err
 			}
-		}
-		if err := s.readInfo(&st, before); err != nil {
-			return tcp.State{}, err
+			s.settle() // two values were read of two states
+			continue
 		}
 		s.settle()
 		still, err := s.still(&st, before)
@@ -59,6 +56,26 @@ func (s *Socket) read() (tcp.State, error) {
 		}
 	}
 	return tcp.State{}, ErrMoving
+}
+
+// readOnce fills a state. The state is consistent if the kernel has received no segment
+// meanwhile.
+func (s *Socket) readOnce(before tcpInfo) (st tcp.State, err error) {
+	for _, f := range []func(*tcp.State) error{
+		s.readReceived, s.readSent, s.readWindows, s.readClock, s.readSettings, s.readIP,
+	} {
+		if err := f(&st); err != nil {
+			return tcp.State{}, err
+		}
+	}
+	return st, s.readInfo(&st, before)
+}
+
+// moved reports whether the kernel has received a segment since the caller read the tcpInfo
+// before.
+func (s *Socket) moved(before tcpInfo) (bool, error) {
+	now, err := getTCPInfo(s.fd)
+	return now.Segs_in != before.Segs_in, err
 }
 
 // settle waits as long as a held segment can take to arrive.

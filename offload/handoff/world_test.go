@@ -70,7 +70,7 @@ func filter(rules int) asm.Instructions {
 		asm.Mov.Reg(asm.R6, asm.R3),
 		asm.Sub.Reg(asm.R6, asm.R2), // the packet's length
 		asm.Mov.Reg(asm.R4, asm.R2),
-		asm.Add.Imm(asm.R4, 58), // up to the destination port over IPv6
+		asm.Add.Imm(asm.R4, 38), // up to the destination port over IPv4
 		asm.JGT.Reg(asm.R4, asm.R3, "pass"),
 		asm.LoadMem(asm.R5, asm.R2, 12, asm.Half),
 		asm.JEq.Imm(asm.R5, 0xdd86, "v6"),
@@ -79,7 +79,9 @@ func filter(rules int) asm.Instructions {
 		asm.JNE.Imm(asm.R5, 6, "pass"),
 		asm.LoadMem(asm.R5, asm.R2, 36, asm.Half),
 		asm.Ja.Label("look"),
-		asm.LoadMem(asm.R5, asm.R2, 20, asm.Byte).WithSymbol("v6"),
+		asm.Add.Imm(asm.R4, 20).WithSymbol("v6"),
+		asm.JGT.Reg(asm.R4, asm.R3, "pass"),
+		asm.LoadMem(asm.R5, asm.R2, 20, asm.Byte),
 		asm.JNE.Imm(asm.R5, 6, "pass"),
 		asm.LoadMem(asm.R5, asm.R2, 56, asm.Half),
 		asm.HostTo(asm.BE, asm.R5, asm.Half).WithSymbol("look"),

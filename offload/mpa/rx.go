@@ -23,6 +23,7 @@ type Deframer struct {
 	sound int
 
 	unsummed []byte // ULPDU that Unsummed returns
+	imported bool   // see Import: nothing proves that the stream is the one of the state
 	assembly assembly
 	views    [4][]byte // a field, because a local array in Next would escape to the heap
 }
@@ -120,6 +121,9 @@ func (d *Deframer) Unsummed() []byte { return d.unsummed }
 func (d *Deframer) assemble(s stream.Stream) ([]byte, Fault) {
 	a := &d.assembly
 	d.sound = 0 // the views may have other boundaries than in the last call
+	if d.imported && a.whole() && s.Views(d.views[:1]) == 0 {
+		return nil, BadLength // its last octet is missing, so this is another stream
+	}
 	for !a.whole() {
 		views := d.views[:s.Views(d.views[:])]
 		if len(views) == 0 {

@@ -51,17 +51,33 @@ type Config struct {
 	// comes up again. Carrier must not block. nil means no call.
 	Carrier func(up bool)
 
+	// Flapped is called when the interface has lost its link and has it again, and the
+	// kernel has reported neither. Flapped must not block. nil means no call.
+	Flapped func()
+
 	// Diverted is called with flows whose packets the kernel would now send another
 	// way. why says that the route leads through another interface, or is gone. The
 	// flows continue as before. If why is nil, the route leads through this interface
 	// again. Diverted must not block. nil means no call.
 	Diverted func(flows []*Flow, why error)
 
+	// Moved is called when a connection has moved from this interface to another one, or
+	// could not move. Moved must not block. nil means no call.
+	Moved func(Movement)
+
 	// Lost is called once when the interface is lost for good. err says that the
 	// interface is gone, or that the steering program has been removed. Every
-	// connection has ended then, or is about to end. Lost must not block. nil means no
-	// call.
+	// connection has moved to another interface of the adapter then, has ended, or is
+	// about to end. Lost must not block. nil means no call.
 	Lost func(err error)
+
+	// Inherit is what another process hands over for this interface: see Frozen. nil means
+	// that the interface is opened anew.
+	Inherit *Inheritance
+	// Ready is called once, before OpenAll binds the first queue of all interfaces. Only the
+	// Ready of the first interface is used. If Ready returns an error, OpenAll fails with it.
+	// nil means no call.
+	Ready func() error
 
 	// Log gets a line when an object begins or ends. At debug level it also gets a line
 	// for each step. nil means no log.

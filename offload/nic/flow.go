@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/bpf"
+	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/offload/engine"
 	"github.com/stag-rdma/stag/offload/handoff"
 	"github.com/stag-rdma/stag/offload/tcp"
@@ -16,19 +17,21 @@ import (
 
 // Flow is a connection that was taken over. A Flow is safe for concurrent use.
 type Flow struct {
-	nic       *NIC
+	home      atomic.Pointer[NIC] // interface of the connection; MoveTo changes it
 	id        engine.FlowID
 	key       bpf.FlowKey
-	way       *way // how the packets leave the host; guarded by hops
+	query     loader.Query // what the kernel's choice of the route depends on
+	way       *way         // how the packets leave the host; guarded by hops of the interface
 	kind      bpf.Kind
+	shifting  sync.Mutex                    // lock that is held from the choice of another interface until the flow is there; taken before moving
 	moving    sync.RWMutex                  // lock that is held for writing while the flow is installed, moved or removed
 	at        atomic.Pointer[engine.Engine] // engine that owns the flow; the installation of the flow and Move set it
 	hold      *handoff.Placeholder          // placeholder of the connection; nil until the flow is installed
 	stall     time.Duration
 	inherited Inherited
-	strays    uint32 // number of stray segments counted so far; guarded by the NIC's lock
-	accepted  bool   // value of Options.Accepted
-	told      func() // value of Options.Moved
+	strays    atomic.Uint32 // number of stray segments counted so far
+	accepted  bool          // value of Options.Accepted
+	told      func()        // value of Options.Moved
 
 	once  sync.Once
 	done  chan struct{} // channel that is closed when the upper layer's Fault has been called
@@ -38,6 +41,9 @@ type Flow struct {
 
 // ID returns the flow's id, as in the flow entry and the steering record.
 func (f *Flow) ID() engine.FlowID { return f.id }
+
+// NIC returns the interface of the flow. MoveTo changes it.
+func (f *Flow) NIC() *NIC { return f.home.Load() }
 
 // Key returns the flow's 4-tuple and VLAN.
 func (f *Flow) Key() bpf.FlowKey { return f.key }
@@ -63,7 +69,14 @@ func (f *Flow) Placeholder() *handoff.Placeholder { return f.hold }
 
 // Way returns how the flow's packets leave the host. Way returns the zero Way if the
 // flow has ended.
-func (f *Flow) Way() Way { return f.nic.hops.wayOf(f) }
+func (f *Flow) Way() Way {
+	for {
+		n := f.NIC()
+		if w := n.hops.wayOf(f); w != (Way{}) || f.NIC() == n {
+			return w
+		}
+	}
+}
 
 // Ring tells the flow's upper layer that it may have data to transmit.
 func (f *Flow) Ring() { f.Engine().Ring(f.id) }
@@ -186,6 +199,7 @@ func (f *Flow) finish(err error) {
 // answers segments that the steering lets through. dissolve also lets the kernel forget
 // the flow's next hop.
 func (f *Flow) dissolve() error {
-	f.nic.hops.leave(f)
-	return errors.Join(f.hold.Close(), f.nic.remove(f.key))
+	n := f.NIC()
+	n.hops.leave(f)
+	return errors.Join(f.hold.Close(), n.remove(f.key))
 }

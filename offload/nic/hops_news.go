@@ -22,7 +22,7 @@ func (h *hops) neighbour(ctx context.Context, e loader.NeighbourEvent) {
 		return
 	}
 	p.news++
-	p.known = false
+	p.known, p.failed = false, e.Failed
 	if e.MAC != nil {
 		p.learn(wire.MAC(e.MAC))
 	}
@@ -43,7 +43,7 @@ func (h *hops) reroute(concerns func(dst netip.Addr) bool) {
 	any := false
 	for _, w := range h.ways {
 		if concerns(w.query.Dst) {
-			w.stale, any = true, true
+			w.stale, w.late, any = true, true, true
 		}
 	}
 	h.mu.Unlock()
@@ -63,16 +63,46 @@ func (h *hops) wake() {
 }
 
 // carrier delays surveys while the link has no carrier, because the loss of the carrier
-// does not change routes. When the carrier is back, the surveyor looks all ways up
+// does not change routes. An adapter of several interfaces looks at once, because the
+// kernel may ignore routes without a carrier (ignore_routes_with_linkdown). When the carrier is back, the surveyor looks all ways up
 // again.
 func (h *hops) carrier(ctx context.Context, running bool) {
 	h.mu.Lock()
-	back := running && h.waiting
-	h.waiting = !running
+	back := running && h.down
+	h.down = !running
 	h.mu.Unlock()
 	if back {
 		h.keepAll(ctx, func(*hop) bool { return true })
+	}
+	if back || h.several() {
 		h.reroute(everywhere)
+	}
+}
+
+// askAgain makes the surveyor look every way up, and report diverted flows again.
+func (h *hops) askAgain() {
+	h.mu.Lock()
+	for _, w := range h.ways {
+		w.told = 0
+	}
+	h.mu.Unlock()
+	h.reroute(everywhere)
+}
+
+// doubt makes the surveyor look up every way that follows the kernel's route. A way that
+// was told to lead elsewhere is left alone: its flows must not go back unless routes
+// change.
+func (h *hops) doubt() {
+	h.mu.Lock()
+	any := false
+	for _, w := range h.ways {
+		if !w.query.forced {
+			w.stale, any = true, true
+		}
+	}
+	h.mu.Unlock()
+	if any {
+		h.wake()
 	}
 }
 
@@ -110,7 +140,7 @@ func (h *hops) tell(ctx context.Context, ways []*way) (n int) {
 	h.mu.Lock()
 	for _, w := range ways {
 		for f := range w.flows {
-			n += news.of(h, f)
+			n += news.of(h, w, f)
 		}
 	}
 	h.mu.Unlock()
@@ -123,9 +153,9 @@ type headings map[*engine.Engine][]engine.Heading
 
 // of adds f, which an engine runs, if its heading differs from the one that the engine
 // has. of returns 1 if so, else 0. The caller holds mu.
-func (l headings) of(h *hops, f *Flow) int {
-	told := f.way.flows[f]
-	now := h.heading(f.way, *told)
+func (l headings) of(h *hops, w *way, f *Flow) int {
+	told := w.flows[f]
+	now := h.heading(w, *told)
 	if now == *told {
 		return 0
 	}
@@ -165,17 +195,25 @@ func (h *hops) now(f *Flow) engine.Heading {
 // installed records that an engine runs f. told is the heading that the engine has.
 // installed sends the engine what has changed since told. From then on, tell sends the
 // changes. installed does not look at the other flows of the way, because there can be
-// thousands of flows and as many take-overs.
+// thousands of flows and as many take-overs. If a survey has notified the flows of the way
+// while no engine ran f, installed makes the surveyor notify all of them again.
 func (h *hops) installed(ctx context.Context, f *Flow, told engine.Heading) {
 	h.telling.Lock()
 	defer h.telling.Unlock()
-	news := headings{}
+	news, missed := headings{}, false
 	h.mu.Lock()
-	if w := f.way; w != nil { // nil if the flow has ended, because a reset was among its parked segments
+	if w := f.way; w != nil && w.of == h { // nil if the flow has ended, because a reset was among its parked segments
 		w.flows[f] = &told
-		news.of(h, f)
+		news.of(h, w, f)
+		missed = w.missed
+		if missed {
+			w.missed, w.lost, w.told, w.stale = false, false, 0, true
+		}
 	}
 	h.mu.Unlock()
+	if missed {
+		h.wake()
+	}
 	h.redirect(ctx, news)
 }
 
@@ -189,13 +227,16 @@ type Way struct {
 	Err error
 }
 
-// wayOf returns the Way of f, or the zero Way if f has none any more.
+// wayOf returns the Way of f, or the zero Way if f has none here any more.
 func (h *hops) wayOf(f *Flow) Way {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w := f.way
-	if w == nil || w.hop == nil {
+	if w == nil || w.of != h {
 		return Way{}
+	}
+	if w.hop == nil {
+		return Way{Err: w.err}
 	}
 	at := Way{NextHop: w.hop.ip, MAC: w.hop.mac, Err: w.err}
 	if told := w.flows[f]; told != nil {

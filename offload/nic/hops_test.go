@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/offload/stream"
@@ -22,9 +23,14 @@ type kernel struct {
 	mu       sync.Mutex
 	via      map[netip.Addr]netip.Addr
 	lost     error // no destination has a route
+	away     bool  // all routes lead through the other interface
 	table    map[netip.Addr]loader.Neighbour
 	asked    func(netip.Addr) // called when an entry has been read
+	down     bool             // the interface has no carrier
+	slow     time.Duration    // how long an answer about a route takes
+	changing func()           // completes a change; Settle waits for that
 	routes   int              // questions for routes
+	names    int              // questions for routes with the names of interfaces
 	kept     []netip.Addr
 	released []netip.Addr
 }
@@ -40,6 +46,10 @@ const (
 
 func (k *kernel) Next(q loader.Query) (loader.Route, error) {
 	k.mu.Lock()
+	slow := k.slow
+	k.mu.Unlock()
+	time.Sleep(slow)
+	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.routes++
 	if k.lost != nil {
@@ -49,7 +59,7 @@ func (k *kernel) Next(q loader.Query) (loader.Route, error) {
 	if gw, ok := k.via[q.Dst]; ok {
 		r.NextHop = gw
 	}
-	if q.Mark != 0 {
+	if q.Mark != 0 || k.away {
 		r.OutIf = otherIndex
 	}
 	return r, nil
@@ -57,6 +67,7 @@ func (k *kernel) Next(q loader.Query) (loader.Route, error) {
 
 func (k *kernel) Route(q loader.Query) (loader.Route, error) {
 	r, err := k.Next(q)
+	k.names++
 	r.OutName = "eth4"
 	return r, err
 }
@@ -69,6 +80,21 @@ func (k *kernel) Neighbour(ip netip.Addr, _ int) (loader.Neighbour, error) {
 		asked(ip)
 	}
 	return e, nil
+}
+
+func (k *kernel) LinkAt(int) (loader.Link, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return loader.Link{Index: ownIndex, Name: "eth3", MAC: ownMAC, MTU: 1500, Running: !k.down}, nil
+}
+
+func (k *kernel) Settle() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.changing != nil {
+		k.changing()
+	}
+	return nil
 }
 
 func (k *kernel) KeepNeighbour(ip netip.Addr, _ int) (bool, error) {
@@ -123,6 +149,29 @@ func enter(t *testing.T, h *hops, q loader.Query) *Flow {
 		t.Fatal(err)
 	}
 	return f
+}
+
+// The kernel flushes the neighbours of an interface that loses its carrier, before it
+// reports the loss. A request without a carrier is lost, and the kernel repeats it a second
+// later only. Therefore hops asks when the carrier is back.
+func TestNothingAskedWithoutCarrier(t *testing.T) {
+	k := newKernel()
+	k.learn(gateA, macA)
+	k.via[destination(1)] = gateA
+	h := hopsOver(k)
+	enter(t, h, loader.Query{Dst: destination(1)})
+	asked := len(k.kept)
+	k.down, k.table[gateA] = true, loader.Neighbour{}
+	h.neighbour(t.Context(), loader.NeighbourEvent{Index: ownIndex, IP: gateA})
+	if n := len(k.kept) - asked; n != 0 {
+		t.Errorf("%d requests without a carrier", n)
+	}
+	h.carrier(t.Context(), false)
+	k.down = false
+	h.carrier(t.Context(), true)
+	if n := len(k.kept) - asked; n != 1 {
+		t.Errorf("%d requests when the carrier is back, want 1", n)
+	}
 }
 
 // One question serves all flows of a way. The kernel may forget the next hop when the

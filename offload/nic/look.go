@@ -22,7 +22,7 @@ type Glance struct {
 // Look reads the state of one queue, and calls fn with the index in ids of each flow
 // that has its connection there, as engine.Engine.Look does. The caller may use the
 // memory that fn writes to only if Look returns no error.
-func (n *NIC) Look(ctx context.Context, queue int, ids []engine.FlowID, fn func(i int, c *tcp.Conn)) (Glance, error) {
+func (n *NIC) Look(ctx context.Context, queue int, ids []engine.FlowID, fn func(i int, c *tcp.Conn, a engine.Arrivals)) (Glance, error) {
 	q, e := n.queues[queue], n.engines[queue]
 	g := Glance{Queue: queue, Mode: q.Mode(), Limits: q.Limits(), Asleep: e.Asleep()}
 	var failed error

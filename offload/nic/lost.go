@@ -48,14 +48,17 @@ func (n *NIC) programGone() error {
 	return fmt.Errorf("the steering program was detached from %s (stag unload --force does this): open the interface again", n.link.Port)
 }
 
-// lose gives the interface up because of cause. Every connection ends, with a reset to
-// the peer if packets can still be sent. The NIC takes no other connection over.
-// Resources that were opened stay until Close.
+// lose gives the interface up because of cause. Its connections go on at other
+// interfaces of the adapter. Without another interface every connection ends, with a
+// reset to the peer if packets can still be sent. The NIC takes no other connection
+// over. Resources that were opened stay until Close.
 func (n *NIC) lose(cause error) {
 	n.losing.Do(func() {
 		cause = fmt.Errorf("%w: %w", stream.ErrPort, cause)
 		n.log.Error("interface lost", "link", n.link.Name, "err", cause)
 		n.die(cause)
+		n.down.Store(true)
+		n.evacuate()
 		ctx, cancel := context.WithTimeout(context.Background(), closeWait)
 		defer cancel()
 		open := n.Flows()

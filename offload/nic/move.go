@@ -17,7 +17,9 @@ import (
 // After an error the connection is where it was, or has ended. Done shows which. Move
 // fails with engine.ErrNoFlow or tcp.ErrEnded if the connection had ended before.
 func (f *Flow) Move(ctx context.Context, queue int) error {
-	n := f.nic
+	f.shifting.Lock()
+	defer f.shifting.Unlock()
+	n := f.NIC()
 	if queue < 0 || queue >= len(n.engines) {
 		return fmt.Errorf("move flow %#x: queue %d: %s has %d", uint32(f.id), queue, n.link.Name, len(n.engines))
 	}
@@ -52,7 +54,7 @@ func (f *Flow) Move(ctx context.Context, queue int) error {
 func (h *hops) move(f *Flow, to *engine.Engine) (gone *engine.End, err error) {
 	h.telling.Lock()
 	defer h.telling.Unlock()
-	gone, err = engine.Move(context.Background(), f.id, f.Engine(), to)
+	_, gone, err = engine.Move(context.Background(), f.id, f.Engine(), to, nil)
 	if err == nil {
 		f.at.Store(to)
 	}
@@ -63,7 +65,7 @@ func (h *hops) move(f *Flow, to *engine.Engine) (gone *engine.End, err error) {
 // flow yet. The entry then has the first lane of this NIC, so that the programs keep
 // the flow as long as an engine of this NIC lives.
 func (f *Flow) entry(state bpf.State, owner *engine.Engine) bpf.Flow {
-	e := bpf.Flow{ID: f.id, Kind: f.kind, State: state, Owner: uint16(f.nic.first), Queue: bpf.NoOwner, Longest: uint32(f.nic.longest())}
+	e := bpf.Flow{ID: f.id, Kind: f.kind, State: state, Owner: uint16(f.NIC().first), Queue: bpf.NoOwner, Longest: uint32(f.NIC().longest())}
 	if owner != nil {
 		e.Owner, e.Queue = uint16(owner.Lane()), owner.Queue()
 	}

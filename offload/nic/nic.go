@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stag-rdma/stag/afxdp"
@@ -32,7 +33,6 @@ type NIC struct {
 	set     *set
 	number  int         // index in the set
 	first   engine.Lane // the lane of queue 0
-	maps    []*flowMap  // all maps of the set; that of this NIC comes first
 	grace   *handoff.Grace
 	pace    *pace
 	diag    *handoff.Diagnosis
@@ -40,9 +40,12 @@ type NIC struct {
 	log     *slog.Logger
 	undo    undo.Stack
 	strays  strays
+	claims  []*loader.Claim   // the queues, in their order
+	space   *loader.Namespace // namespace of the interface
 
 	running sync.WaitGroup // goroutines of engines, reaper and watcher
 	ends    *endQueue
+	shifts  *shiftQueue
 	freed   chan struct{} // holds a token when a flow's id may have been freed
 
 	life context.Context // life ends when Close begins, with ErrClosed, or when the interface is lost.
@@ -50,6 +53,13 @@ type NIC struct {
 
 	stop   context.CancelCauseFunc // function that ends the engines
 	losing sync.Once
+	barred atomic.Uint32 // Bars: no connection may be moved to this interface
+	left   atomic.Bool   // another process has the program, the claims and the connections
+	idle   atomic.Bool   // the interface is a member of a bond, which does not send through it
+	down   atomic.Bool   // the link has no carrier, or the interface is lost
+	again  atomic.Bool   // connections that could not follow their route will try again
+
+	nextRecheck time.Time // time before which recheckRoutes does nothing; only watchStrays uses it
 
 	mu     sync.Mutex // guards the fields below
 	flows  map[engine.FlowID]*Flow
@@ -62,6 +72,10 @@ func (n *NIC) find() (err error) {
 		return err
 	}
 	n.undo.Add(n.net.Close)
+	if n.space, err = loader.CurrentNamespace(); err != nil {
+		return err
+	}
+	n.undo.Add(n.space.Close)
 	if n.diag, err = handoff.OpenDiagnosis(); err != nil {
 		return err
 	}
@@ -72,7 +86,9 @@ func (n *NIC) find() (err error) {
 	if n.link.VLAN != 0 {
 		n.cfg.VLAN = n.link.VLAN
 	}
-	n.hops = newHops(n.net, n.link, n.log, n.cfg.Diverted)
+	n.hops = newHops(n.net, n.link, n.log, n.divert)
+	n.hops.several, n.hops.nameOf, n.hops.yields, n.hops.kin = n.set.several, n.set.nameOf, n.yields, n.kin
+	n.idle.Store(n.link.Bond != "" && !n.link.Active)
 	return nil
 }
 
@@ -101,6 +117,9 @@ func (n *NIC) checkTags() error {
 
 // claim makes this NIC the recorded owner of every queue.
 func (n *NIC) claim() error {
+	if n.cfg.Inherit != nil {
+		return n.inheritClaims()
+	}
 	loader.SweepClaims()
 	for q := range n.cfg.Queues {
 		c, err := loader.NewClaim(n.link, q)
@@ -108,6 +127,7 @@ func (n *NIC) claim() error {
 			return err
 		}
 		n.undo.Add(c.Close)
+		n.claims = append(n.claims, c)
 		n.log.Debug("queue claimed", "link", n.link.Port, "queue", q)
 	}
 	return nil
@@ -115,23 +135,32 @@ func (n *NIC) claim() error {
 
 // attach puts the program on the interface, or adopts the program of `stag load`.
 func (n *NIC) attach() (err error) {
-	n.steer, err = loader.Adopt(n.link.Port)
-	if errors.Is(err, loader.ErrNotPinned) {
-		n.steer, err = loader.Load(loader.Options{
-			Link:     n.link.Port,
-			Generic:  n.cfg.Generic,
-			MaxFlows: n.roomToLoad(),
-			With:     n.with(),
-			Queues:   n.cfg.Queues,
-		})
-	}
-	if err != nil {
+	if n.steer, err = n.program(); err != nil {
 		return err
 	}
 	n.undo.Add(n.steer.Close)
 	n.undo.Add(n.leaveMaps)
 	n.log.Debug("program is there", "link", n.link.Port, "program", n.steer.ProgID(), "mode", n.steer.Mode().String(), "room for flows", n.steer.MaxFlows())
 	return n.makeRoom()
+}
+
+// program returns the program that another process has handed over, the pinned program of
+// the interface, or a private program.
+func (n *NIC) program() (*loader.Steering, error) {
+	if from := n.cfg.Inherit; from != nil {
+		return loader.Inherit(n.link.Port, from.Program, from.takeFiles())
+	}
+	steer, err := loader.Adopt(n.link.Port)
+	if !errors.Is(err, loader.ErrNotPinned) {
+		return steer, err
+	}
+	return loader.Load(loader.Options{
+		Link:     n.link.Port,
+		Generic:  n.cfg.Generic,
+		MaxFlows: n.roomToLoad(),
+		With:     n.with(),
+		Queues:   n.cfg.Queues,
+	})
 }
 
 // makeRoom determines how many flows there is room for. An adopted program has the room
@@ -160,12 +189,12 @@ func (n *NIC) roomToLoad() uint32 {
 
 // clear removes the flows that an earlier engine has left in the program. No engine
 // runs those flows, because this NIC owns every queue now. The kernel gets their
-// packets again and resets the peers.
+// packets again and resets the peers. The flows of a process that hands them over stay.
 func (n *NIC) clear() error {
-	if n.steer.Instance() == "" {
+	if n.steer.Instance() == "" || n.cfg.Inherit != nil {
 		return nil
 	}
-	left, err := n.steer.Clear(n.maps[0].lanes)
+	left, err := n.steer.Clear(n.allMaps()[0].slots(uint16(n.first)))
 	n.log.Info("program adopted", "link", n.link.Port, "instance", n.steer.Instance(), "program", n.steer.ProgID(), "flows removed", left)
 	return err
 }
@@ -182,9 +211,8 @@ func (n *NIC) queueConfig() afxdp.Config {
 	}
 }
 
-// openQueues makes a socket for every queue. openQueues puts the sockets into the maps
-// of the programs.
-func (n *NIC) openQueues() error {
+// prepareQueues makes a socket for every queue. The sockets are not bound yet.
+func (n *NIC) prepareQueues() error {
 	qc := n.queueConfig()
 	size, err := qc.RegionSize()
 	if err != nil {
@@ -196,16 +224,26 @@ func (n *NIC) openQueues() error {
 			return err
 		}
 		qc.Queue, qc.Lane = uint16(i), n.first+engine.Lane(i)
-		q, err := afxdp.Open(qc, region)
+		q, err := afxdp.Prepare(qc, region)
 		if err != nil {
 			return err
 		}
 		n.undo.Add(q.Close)
 		n.queues = append(n.queues, q)
-		if err := n.plug(i, qc.Lane, q.FD()); err != nil {
+	}
+	return nil
+}
+
+// bindQueues binds the sockets, and puts them into the maps of the programs.
+func (n *NIC) bindQueues() error {
+	for i, q := range n.queues {
+		if err := q.Bind(); err != nil {
 			return err
 		}
-		n.log.Debug("socket bound", "link", n.link.Port, "queue", i, "frame size", qc.FrameSize)
+		if err := n.plug(i, n.first+engine.Lane(i), q.FD()); err != nil {
+			return err
+		}
+		n.log.Debug("socket bound", "link", n.link.Port, "queue", i, "frame size", n.cfg.FrameSize)
 	}
 	return nil
 }
@@ -216,8 +254,8 @@ func (n *NIC) plug(queue int, lane engine.Lane, fd int) error {
 	if err := n.steer.SetSocket(queue, fd); err != nil {
 		return err
 	}
-	for _, m := range n.maps {
-		if err := m.lanes.Set(uint16(lane), fd); err != nil {
+	for _, m := range n.allMaps() {
+		if err := m.slots(uint16(lane)).Set(uint16(lane), fd); err != nil {
 			return err
 		}
 	}
@@ -227,6 +265,12 @@ func (n *NIC) plug(queue int, lane engine.Lane, fd int) error {
 func (n *NIC) makeEngines() error {
 	ec := n.cfg.Engine
 	ec.Ended = n.ends.add
+	ec.Failed = func(err error) (keep bool) {
+		if keep = n.set.several(); keep {
+			n.running.Go(func() { n.lose(err) })
+		}
+		return keep
+	}
 	ec.AcceptPartial = n.cfg.Partial.accepts(n.link.Driver)
 	ec.Unsummed = n.unsummed()
 	for _, q := range n.queues {
@@ -265,6 +309,7 @@ func (n *NIC) run() {
 		})
 	}
 	n.running.Go(func() { n.reap(ctx) })
+	n.running.Go(func() { n.shift(n.life) })
 	n.running.Go(func() { n.guard(ctx) })
 	n.running.Go(func() { n.watchStrays(ctx) })
 }
@@ -299,7 +344,7 @@ func (n *NIC) Close() error {
 		case <-ctx.Done():
 		}
 	}
-	err := n.undo.Run()
+	err := errors.Join(n.undo.Run(), n.set.left())
 	n.log.Info("interface closed", "link", n.link.Name)
 	return err
 }
@@ -310,9 +355,19 @@ func (n *NIC) dissolveAll() error {
 	n.reapAll()
 	var errs []error
 	for _, f := range n.Flows() {
-		f.finish(ErrClosed)
-		errs = append(errs, f.dissolve())
-		n.drop(f)
+		errs = append(errs, n.dissolveLast(f))
 	}
 	return errors.Join(errs...)
+}
+
+// dissolveLast removes a remaining flow, unless HandBack has removed it meanwhile.
+func (n *NIC) dissolveLast(f *Flow) error {
+	f.moving.Lock()
+	defer f.moving.Unlock()
+	if n.flow(f.id) != f {
+		return nil
+	}
+	f.finish(ErrClosed)
+	defer n.drop(f)
+	return f.dissolve()
 }

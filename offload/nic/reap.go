@@ -60,8 +60,23 @@ func (n *NIC) reapAll() {
 	for _, end := range n.ends.take() {
 		if f := n.flow(end.ID); f != nil {
 			n.ended(f, end)
+			continue
+		}
+		// The record of a connection in TIME-WAIT may have moved since the end.
+		if at := n.set.having(end.ID); at != nil {
+			at.ends.add(end)
 		}
 	}
+}
+
+// having returns the interface that has a flow, or nil.
+func (s *set) having(id engine.FlowID) *NIC {
+	for _, n := range s.list() {
+		if n.flow(id) != nil {
+			return n
+		}
+	}
+	return nil
 }
 
 // ended reports the end to the owner of a flow. ended removes the flow when its 4-tuple is free.
@@ -120,24 +135,39 @@ func (n *NIC) reserve(ctx context.Context, key bpf.FlowKey) (engine.FlowID, erro
 func (n *NIC) enter(ctx context.Context, key bpf.FlowKey, f bpf.Flow) error {
 	for {
 		err := n.insert(key, f)
-		if !errors.Is(err, loader.ErrFlowsFull) || !n.makesRoom(ctx, n.set.nics...) {
+		if !errors.Is(err, loader.ErrFlowsFull) || !n.makesRoom(ctx, n.set.list()...) {
 			return err
 		}
 	}
 }
 
 // makesRoom ends the flow in TIME-WAIT with the shortest time left, of all engines of the interfaces. It returns when
-// the flow has been removed, or when n is closed. makesRoom reports whether there was such a flow.
+// the flow has been removed, or when n is closed. makesRoom reports whether the caller may try again: there was such a
+// flow, or flows were moving, which no engine has in TIME-WAIT meanwhile.
 func (n *NIC) makesRoom(ctx context.Context, nics ...*NIC) bool {
+	moved := n.set.transit.since()
 	of, id, found := shortenTimeWait(ctx, nics...)
-	for found && of.flow(id) != nil && n.life.Err() == nil {
+	if !found {
+		return moved() && pause(ctx, tryAgain)
+	}
+	for of.flow(id) != nil && n.life.Err() == nil {
 		select {
 		case <-of.freed: // the token may be for another flow, or may be taken by another take-over
 		case <-time.After(tryAgain):
 		case <-n.life.Done():
 		}
 	}
-	return found
+	return true
+}
+
+// pause waits. It reports whether ctx has not ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // newID takes a flow id, if the interface may have one more.
@@ -214,11 +244,21 @@ func (n *NIC) Flows() []*Flow {
 	return list
 }
 
+// QueueOf returns the queue whose engine runs f. here is false if the engine belongs to
+// another interface, because f has moved.
+func (n *NIC) QueueOf(f *Flow) (queue int, here bool) {
+	e := f.Engine()
+	q := int(e.Queue())
+	return q, q < len(n.engines) && n.engines[q] == e
+}
+
 // leastLoaded returns the engine with the fewest flows.
 func (n *NIC) leastLoaded() *engine.Engine {
 	load := make([]int, len(n.engines))
 	for _, f := range n.Flows() {
-		load[f.Engine().Queue()]++
+		if q, here := n.QueueOf(f); here {
+			load[q]++
+		}
 	}
 	best := n.engines[0]
 	for q, e := range n.engines {

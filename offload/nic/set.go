@@ -5,21 +5,64 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 
 	"github.com/stag-rdma/stag/afxdp"
 	"github.com/stag-rdma/stag/bpf"
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/offload/engine"
+	"github.com/stag-rdma/stag/offload/gate"
 	"github.com/stag-rdma/stag/offload/handoff"
+	"github.com/stag-rdma/stag/offload/undo"
 )
 
 // set is the state that the interfaces of one adapter share: the memory of all frames,
 // the directory of flows, and the numbers of lanes.
 type set struct {
-	nics  []*NIC
-	maps  []*flowMap
+	// OpenAll sets these fields, and they never change.
 	dir   *engine.Directory
 	arena *afxdp.Arena
+
+	growing sync.Mutex // lock that is held while an interface is added, or while the set is frozen
+	gate    gate.Gate  // take-overs pass it; it is shut while the set is frozen
+	transit transit
+
+	mu      sync.RWMutex     // guards the fields below, and all flowMaps
+	nics    []*NIC           // interfaces, also closed ones, by number
+	engines []*engine.Engine // engines of all interfaces by lane
+	maps    []*flowMap
+	open    int        // interfaces that are not closed
+	undo    undo.Stack // undoes what all interfaces share
+}
+
+// transit counts the flows that move between the interfaces of a set. It is safe for
+// concurrent use.
+type transit struct{ begun, ended atomic.Uint64 }
+
+// since begins to watch the moves. The function that it returns reports whether any flow has
+// been moving since then.
+func (t *transit) since() func() bool {
+	ended := t.ended.Load() // comes before begun, so that it is not ahead
+	return func() bool { return t.begun.Load() != ended }
+}
+
+// list returns the interfaces of the set.
+func (s *set) list() []*NIC {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.nics[:len(s.nics):len(s.nics)]
+}
+
+// several reports whether the set has more than one interface.
+func (s *set) several() bool { return len(s.list()) > 1 }
+
+// nameOf returns the name of the open interface of the set with this index, or "".
+func (s *set) nameOf(index int) string {
+	if n := s.at(index); n != nil {
+		return n.link.Name
+	}
+	return ""
 }
 
 // Open makes one interface ready to take connections over, as OpenAll does.
@@ -51,16 +94,15 @@ func OpenAll(cfgs ...Config) ([]*NIC, error) {
 		if err != nil {
 			return nil, fmt.Errorf("open interface: %w", err)
 		}
-		n := &NIC{cfg: cfg, set: s, number: i, log: cfg.Log, grace: new(handoff.Grace), pace: newPace(unheardMost), ends: newEndQueue(), freed: make(chan struct{}, 1), flows: map[engine.FlowID]*Flow{}}
-		n.life, n.die = context.WithCancelCause(context.Background())
-		s.nics = append(s.nics, n)
+		s.nics = append(s.nics, newNIC(s, i, cfg))
 	}
-	if at, err := s.open(); err != nil {
+	s.open = len(s.nics)
+	if at, err := s.openAll(); err != nil {
 		errs := []error{err}
 		for i := len(s.nics) - 1; i >= 0; i-- {
 			errs = append(errs, s.nics[i].undo.Run())
 		}
-		return nil, fmt.Errorf("open %s: %w", at.cfg.Link, errors.Join(errs...))
+		return nil, fmt.Errorf("open %s: %w", at.cfg.Link, errors.Join(append(errs, s.undo.Run())...))
 	}
 	for _, n := range s.nics {
 		n.log.Info("interface opened", "link", n.link.Name, "path", n.Path().String())
@@ -68,14 +110,58 @@ func OpenAll(cfgs ...Config) ([]*NIC, error) {
 	return s.nics, nil
 }
 
-// open prepares all interfaces step by step. If it fails, at is the interface that the
+func newNIC(s *set, number int, cfg Config) *NIC {
+	n := &NIC{
+		cfg: cfg, set: s, number: number, log: cfg.Log, grace: new(handoff.Grace), pace: newPace(unheardMost),
+		ends: newEndQueue(), shifts: newShiftQueue(), freed: make(chan struct{}, 1), flows: map[engine.FlowID]*Flow{},
+	}
+	n.life, n.die = context.WithCancelCause(context.Background())
+	return n
+}
+
+// Steps of opening an interface. Every step is done for all interfaces before the next
+// one. The steps before share concern one interface alone.
+var (
+	stepsAlone = []func(*NIC) error{(*NIC).find, (*NIC).checkQueues, (*NIC).checkTags, (*NIC).count, (*NIC).claim, (*NIC).attach}
+	stepsMake  = []func(*NIC) error{(*NIC).prepareQueues, (*NIC).makeEngines}
+	stepsBind  = []func(*NIC) error{(*NIC).bindQueues, (*NIC).clear}
+)
+
+// openAll prepares all interfaces step by step. If it fails, at is the interface that the
 // error concerns.
-func (s *set) open() (at *NIC, err error) {
-	for _, step := range []func(*NIC) error{
-		(*NIC).find, (*NIC).checkQueues, (*NIC).checkTags, (*NIC).count, (*NIC).claim, (*NIC).attach, (*NIC).share,
-		(*NIC).openQueues, (*NIC).clear, (*NIC).makeEngines, (*NIC).join, (*NIC).start,
-	} {
-		for _, n := range s.nics {
+func (s *set) openAll() (at *NIC, err error) {
+	last := s.nics[len(s.nics)-1]
+	if at, err := steps(s.nics, stepsAlone); err != nil {
+		return at, err
+	}
+	if err := s.share(); err != nil {
+		return last, err
+	}
+	if err := s.findMaps(s.nics); err != nil {
+		return last, err
+	}
+	if at, err := steps(s.nics, stepsMake); err != nil {
+		return at, err
+	}
+	if err := s.join(); err != nil {
+		return last, err
+	}
+	if ready := s.nics[0].cfg.Ready; ready != nil {
+		if err := ready(); err != nil {
+			return last, err
+		}
+	}
+	if at, err := steps(s.nics, stepsBind); err != nil {
+		return at, err
+	}
+	return steps(s.nics, []func(*NIC) error{(*NIC).start})
+}
+
+// steps does steps for interfaces. If one fails, at is the interface that the error
+// concerns.
+func steps(nics []*NIC, list []func(*NIC) error) (at *NIC, err error) {
+	for _, step := range list {
+		for _, n := range nics {
 			if err := step(n); err != nil {
 				return n, err
 			}
@@ -84,9 +170,21 @@ func (s *set) open() (at *NIC, err error) {
 	return nil, nil
 }
 
+// left undoes what all interfaces share when the last of them is closed.
+func (s *set) left() error {
+	s.mu.Lock()
+	s.open--
+	last := s.open == 0
+	s.mu.Unlock()
+	if !last {
+		return nil
+	}
+	return s.undo.Run()
+}
+
 // count numbers the lanes of n, after those of the interfaces before it.
 func (n *NIC) count() error {
-	for _, before := range n.set.nics[:n.number] {
+	for _, before := range n.set.list()[:n.number] {
 		n.first += engine.Lane(before.cfg.Queues)
 	}
 	if end := int(n.first) + n.cfg.Queues; end > bpf.Lanes {
@@ -95,205 +193,57 @@ func (n *NIC) count() error {
 	return nil
 }
 
-// with returns the program of the first interface. A private program of n shares the map
-// of flows of that program. with returns nil if there is no such program.
+// with returns the program of the first open interface before n. A private program of n
+// shares the map of flows of that program. with returns nil if there is no such program.
 func (n *NIC) with() *loader.Steering {
-	if n.number == 0 {
-		return nil
+	for _, before := range n.set.list()[:n.number] {
+		if !before.isClosed() {
+			return before.steer
+		}
 	}
-	return n.set.nics[0].steer
+	return nil
 }
 
 // room returns how many flows all interfaces of the set may have together.
 func (s *set) room() (flows int) {
-	for _, n := range s.nics {
+	for _, n := range s.list() {
 		flows += cmp.Or(n.cfg.MaxFlows, defaultFlows)
 	}
 	return min(flows, engine.MaxFlows)
 }
 
+// spareLanes is how many queues Add can open. Their frames take only address space before.
+const spareLanes = bpf.Lanes
+
 // share makes the state that all interfaces of the set share. Every interface must have
-// its program first. share therefore does nothing unless n is the last interface of the
-// set.
-func (n *NIC) share() (err error) {
-	s := n.set
-	if n.number != len(s.nics)-1 {
-		return nil
-	}
+// its program first.
+func (s *set) share() (err error) {
 	if s.dir, err = engine.NewDirectory(s.room()); err != nil {
 		return err
 	}
-	size := uint64(0)
+	size, largest := uint64(0), uint64(0)
 	for _, n := range s.nics {
 		one, err := n.queueConfig().RegionSize()
 		if err != nil {
 			return err
 		}
 		size += one * uint64(n.cfg.Queues)
+		largest = max(largest, one)
 	}
-	if s.arena, err = afxdp.NewArena(size); err != nil {
+	if s.arena, err = afxdp.NewGrowingArena(size, size+spareLanes*largest); err != nil {
 		return err
 	}
-	n.undo.Add(s.arena.Close) // the memory stays until the last queue is closed
-	return s.findMaps(n)
+	s.undo.Add(s.arena.Close) // the memory stays until the last queue is closed
+	return nil
 }
 
-// flowMap is a map of flows with its map of lanes. A set has more than one if its
-// interfaces are loaded as several instances.
-type flowMap struct {
-	nics  []*NIC        // interfaces through whose programs the map is reached
-	lanes *loader.Lanes // slots of the set's lanes
-}
-
-// findMaps finds the maps of flows. findMaps reserves slots for all lanes in each map.
-// If a slot gets no socket, it becomes free again when last, the last NIC of s, is closed.
-func (s *set) findMaps(last *NIC) (err error) {
+// join connects the engines of all interfaces of the set.
+func (s *set) join() error {
 	for _, n := range s.nics {
-		if m := s.mapOf(n); m != nil {
-			m.nics = append(m.nics, n)
-			continue
-		}
-		m := &flowMap{nics: []*NIC{n}}
-		if m.lanes, err = n.steer.ReserveLanes(int(last.first) + last.cfg.Queues); err != nil {
-			return err
-		}
-		last.undo.Add(m.lanes.Close)
-		s.maps = append(s.maps, m)
+		s.engines = append(s.engines, n.engines...)
 	}
-	for _, n := range s.nics {
-		own := s.mapOf(n)
-		n.maps = []*flowMap{own}
-		for _, m := range s.maps {
-			if m != own {
-				n.maps = append(n.maps, m)
-			}
-		}
-	}
-	return nil
-}
-
-// mapOf returns the map of flows that the program of n reads. mapOf returns nil if the
-// map is not known yet.
-func (s *set) mapOf(n *NIC) *flowMap {
-	for _, m := range s.maps {
-		if m.nics[0].steer.SharesFlows(n.steer) {
-			return m
-		}
-	}
-	return nil
-}
-
-// reach calls do with a program through which n accesses the map. Normally that is n's own
-// program. If n's own program does not have the map, reach takes the program of an open
-// interface that has the map. If no such interface is open, no program of the set uses the
-// map any more, and reach does nothing.
-func (m *flowMap) reach(n *NIC, do func(*loader.Steering) error) error {
-	if m == n.maps[0] {
-		return do(n.steer)
-	}
-	for _, at := range m.nics {
-		if open, err := at.whileSteering(do); open {
-			return err
-		}
-	}
-	return nil
-}
-
-// whileSteering calls do with n's program, unless n is closed. Close waits for do, so that
-// leaveMaps finds the entries that do has made.
-func (n *NIC) whileSteering(do func(*loader.Steering) error) (open bool, err error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.closed {
-		return false, nil
-	}
-	return true, do(n.steer)
-}
-
-// entry returns f in the form for this map. The owner of f is a lane. In the map, the
-// owner is a slot of the map of lanes.
-func (m *flowMap) entry(f bpf.Flow) bpf.Flow {
-	f.Owner = m.lanes.Slot(f.Owner)
-	return f
-}
-
-// join connects the engines of all interfaces of the set. Every interface must have its
-// engines first. join therefore does nothing unless n is the last interface of the set.
-func (n *NIC) join() error {
-	if n.number != len(n.set.nics)-1 {
+	if len(s.engines) == 1 {
 		return nil
 	}
-	var all []*engine.Engine
-	for _, n := range n.set.nics {
-		all = append(all, n.engines...)
-	}
-	if len(all) == 1 {
-		return nil
-	}
-	return engine.Join(all...)
-}
-
-// insert enters a flow in every map of flows. If a map of another instance has no room,
-// segments that arrive at that instance's interface do not reach the connection.
-func (n *NIC) insert(key bpf.FlowKey, f bpf.Flow) error {
-	f.Program = n.steer.ProgID()
-	for i, m := range n.maps {
-		err := m.reach(n, func(s *loader.Steering) error { return s.Insert(key, m.entry(f)) })
-		switch {
-		case err == nil:
-		case i > 0 && errors.Is(err, loader.ErrFlowsFull):
-			n.log.Warn("flow not known to another interface", "key", key, "link", m.nics[0].link.Port, "err", err)
-		default:
-			for _, done := range n.maps[:i] {
-				err = errors.Join(err, done.reach(n, func(s *loader.Steering) error { return s.Delete(key) }))
-			}
-			return err
-		}
-	}
-	return nil
-}
-
-// update replaces a flow's entry in every map of flows.
-func (n *NIC) update(key bpf.FlowKey, f bpf.Flow) error {
-	f.Program = n.steer.ProgID()
-	return n.eachMap(func(m *flowMap, s *loader.Steering) error { return s.Update(key, m.entry(f)) })
-}
-
-// remove deletes the entry of a flow from every map of flows.
-func (n *NIC) remove(key bpf.FlowKey) error {
-	return n.eachMap(func(_ *flowMap, s *loader.Steering) error { return s.Delete(key) })
-}
-
-// eachMap calls do for n's own map of flows, and then for the others. If another map has
-// had no room for the flow, that is no error.
-func (n *NIC) eachMap(do func(*flowMap, *loader.Steering) error) error {
-	var errs []error
-	for i, m := range n.maps {
-		err := m.reach(n, func(s *loader.Steering) error { return do(m, s) })
-		if i == 0 || !errors.Is(err, loader.ErrNoFlow) {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// leaveMaps removes the flows of the set's other interfaces from n's map of flows when n
-// is closed. If another open interface of the set has the map, leaveMaps does nothing,
-// because that interface removes the flows later. A closed interface that has the map has
-// removed its flows itself. The program of such an interface may have flows of another set
-// now.
-func (n *NIC) leaveMaps() error {
-	if len(n.maps) == 0 {
-		return nil // the set was not opened, and has no flows
-	}
-	var programs []uint32
-	for _, other := range n.set.nics {
-		switch {
-		case other.maps[0] != n.maps[0]:
-			programs = append(programs, other.steer.ProgID())
-		case other != n && !other.isClosed():
-			return nil
-		}
-	}
-	return n.steer.ClearOf(programs...)
+	return engine.Join(s.engines...)
 }

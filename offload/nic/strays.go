@@ -20,7 +20,7 @@ const (
 
 // strays counts the segments that placeholders have dropped.
 type strays struct {
-	mu    sync.Mutex // guards the fields below, and the field strays of every Flow
+	mu    sync.Mutex // guards the fields below
 	total uint64
 	lines int       // lines that may still be logged until renew
 	renew time.Time // time when strayLines more lines may be logged
@@ -38,7 +38,8 @@ func (n *NIC) Counters() Counters {
 	return Counters{Strays: n.strays.total}
 }
 
-// watchStrays reads every placeholder every strayEvery, until ctx ends.
+// watchStrays reads every placeholder every strayEvery, until ctx ends. It also looks
+// whether segments arrive at other interfaces.
 func (n *NIC) watchStrays(ctx context.Context) {
 	tick := time.NewTicker(strayEvery)
 	defer tick.Stop()
@@ -47,6 +48,7 @@ func (n *NIC) watchStrays(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
+			n.recheckRoutes(now)
 			for _, f := range n.Flows() {
 				n.lookForStrays(f, now)
 			}
@@ -55,18 +57,25 @@ func (n *NIC) watchStrays(ctx context.Context) {
 }
 
 // lookForStrays reads one placeholder. lookForStrays logs the first strays of a flow,
-// unless too many flows have strays.
+// unless too many flows have strays. Two interfaces may read the placeholder of a flow
+// that moves between them at the same time: each stray is counted once.
 func (n *NIC) lookForStrays(f *Flow, now time.Time) {
 	s := &n.strays
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	have, err := f.hold.Strays()
-	if err != nil || have == f.strays {
+	if err != nil {
 		return // a closed placeholder has no count
 	}
-	first := f.strays == 0
-	s.total += uint64(have - f.strays)
-	f.strays = have
+	before := f.strays.Load()
+	for int32(have-before) > 0 && !f.strays.CompareAndSwap(before, have) {
+		before = f.strays.Load()
+	}
+	if int32(have-before) <= 0 {
+		return
+	}
+	first := before == 0
+	s.total += uint64(have - before)
 	if now.After(s.renew) {
 		s.lines, s.renew = strayLines, now.Add(strayPeriod)
 	}

@@ -70,6 +70,10 @@ func (n *NIC) Take(ctx context.Context, c syscall.Conn, ulp stream.ULP, o Option
 		return nil, err
 	}
 	defer sock.Close()
+	if err := n.set.gate.Enter(ctx); err != nil {
+		return nil, err
+	}
+	defer n.set.gate.Leave()
 	sock.Inject(o.Inject)
 	sock.Limit(n.MSS(!sock.Tuple().Remote.Addr().Is4()))
 	if err := context.Cause(n.life); err != nil { // ErrClosed, or the reason why the interface is lost
@@ -132,8 +136,9 @@ func (n *NIC) prepare(ctx context.Context, sock *handoff.Socket, ulp stream.ULP,
 	if err := n.net.Policy(tuple.Local, tuple.Remote, sock.Routing().Mark); err != nil {
 		return nil, err
 	}
-	f := &Flow{nic: n, key: key, kind: o.Kind, accepted: o.Accepted, told: o.Moved, done: make(chan struct{})}
-	if err := n.hops.enter(ctx, f, query(tuple, sock.Routing())); err != nil {
+	f := &Flow{key: key, query: query(tuple, sock.Routing()), kind: o.Kind, accepted: o.Accepted, told: o.Moved, done: make(chan struct{})}
+	f.home.Store(n)
+	if err := n.hops.enter(ctx, f, f.query); err != nil {
 		return nil, err
 	}
 	asked, err := n.pace.enter(ctx)
@@ -218,6 +223,11 @@ func (n *NIC) forget(id engine.FlowID, err error) {
 	for _, e := range n.engines {
 		e.Remove(context.Background(), id, err) // an error means that the engine has stopped, and has forgotten all flows
 	}
+	n.free(id)
+}
+
+// free frees a flow's id, which no engine knows any more.
+func (n *NIC) free(id engine.FlowID) {
 	n.set.dir.Free(id)
 	n.mu.Lock()
 	n.ids--

@@ -21,12 +21,14 @@ func (n *NIC) watch() error {
 		return err
 	}
 	n.undo.Add(func() error { cancel(); return nil })
-	link, err := n.net.LinkAt(n.link.Index) // this reads the changes from before the watch began
+	link, err := n.present() // this reads the changes from before the watch began
 	if err != nil {
 		return err
 	}
 	n.hops.link(ctx, link.MAC, link.MTU)
 	n.hops.carrier(ctx, link.Running)
+	n.down.Store(!link.Running)
+	n.idle.Store(n.link.Bond != "" && !link.Active)
 	w := &watcher{NIC: n, ctx: ctx, hasCarrier: link.Running, others: map[int]bool{}}
 	n.running.Go(func() { w.follow(events) })
 	n.running.Go(func() { n.hops.survey(ctx) })
@@ -39,6 +41,8 @@ type watcher struct {
 	*NIC
 	ctx        context.Context // context that ends when the NIC is closed
 	hasCarrier bool
+	losses     uint32       // how often the kernel has seen the carrier lost
+	counted    bool         // losses is known
 	others     map[int]bool // other interfaces, by index; true: the interface runs
 }
 
@@ -84,7 +88,9 @@ func (w *watcher) linkEvent(e loader.LinkEvent) {
 	}
 	if e.Index == w.link.PortIndex {
 		w.log.Info("link changed", "link", e.Name, "up", e.Up, "carrier", e.Running, "gone", e.Gone)
+		w.flapped(e)
 		w.carrier(e.Running)
+		w.member(e.Active && !e.Gone)
 		return
 	}
 	// Routes through another interface appear and disappear with that interface. The
@@ -101,13 +107,24 @@ func (w *watcher) linkEvent(e loader.LinkEvent) {
 
 // readLink reads the state of the link, because events were lost.
 func (w *watcher) readLink() error {
-	l, err := w.net.LinkAt(w.link.Index)
+	l, err := w.present()
 	if err != nil {
 		return err
 	}
 	w.hops.link(w.ctx, l.MAC, l.MTU)
 	w.carrier(l.Running)
+	w.member(l.Active)
 	return nil
+}
+
+// flapped reports that the interface has lost its link and has it again, if the kernel has
+// counted more losses than it has reported.
+func (w *watcher) flapped(e loader.LinkEvent) {
+	hidden := e.Losses != w.losses && w.counted && w.hasCarrier && e.Running
+	w.losses, w.counted = e.Losses, true
+	if hidden && w.cfg.Flapped != nil {
+		w.cfg.Flapped()
+	}
 }
 
 // carrier reports that the interface has lost its link, or has it again.
@@ -115,6 +132,11 @@ func (w *watcher) carrier(running bool) {
 	if running != w.hasCarrier && w.cfg.Carrier != nil {
 		w.cfg.Carrier(running)
 	}
+	changed := running != w.hasCarrier
 	w.hasCarrier = running
+	w.down.Store(!running)
 	w.hops.carrier(w.ctx, running)
+	if changed {
+		w.reselect()
+	}
 }

@@ -17,3 +17,6 @@ func (s *Sum) Add(b []byte) {
 
 // Value returns the checksum of all octets so far.
 func (s *Sum) Value() uint64 { return uint64(s.c)<<32 | uint64(s.ieee) }
+
+// sumOf returns the Sum with this value.
+func sumOf(v uint64) Sum { return Sum{uint32(v >> 32), uint32(v)} }

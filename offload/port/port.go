@@ -110,6 +110,14 @@ type Port interface {
 	Limits() Limits
 }
 
+// Watcher is a Port whose sleeps can end for one more reason.
+type Watcher interface {
+	// Watch makes later sleeps end also when the descriptor fd is readable. The sleeper then
+	// calls clear, which makes fd unreadable. fd stays valid as long as anybody sleeps. Any
+	// goroutine may call Watch. A sleep that has begun does not watch fd: call Wake.
+	Watch(fd int, clear func())
+}
+
 // Limits are a Port's fixed properties.
 type Limits struct {
 	Queue      uint16 // number of the receive queue of the network port

@@ -31,6 +31,8 @@ type early struct {
 	spoil   bool // a segment in front of it has written to the same memory since
 	wide    bool // the memory has several pieces; span is the first
 	span    span
+
+	access tpt.Access // the memory by its name, because another process has other addresses
 }
 
 // mostEarly limits the segments of a connection that wait behind a hole. Further
@@ -85,9 +87,10 @@ func (q *QP) placeEarly(ulpdu []byte, tail mpa.Tail) {
 		return
 	}
 	access := tpt.Access{STag: s.STag, PD: q.cfg.PD, QP: q.cfg.Number, Right: tpt.RemoteWrite, TO: s.TO, Len: uint32(len(s.Payload))}
+	why := forWrite
 	switch {
 	case s.Opcode == wire.OpReadResponse && q.awaits(s):
-		access.Right = tpt.LocalWrite
+		access.Right, why = tpt.LocalWrite, forLater
 	case s.Opcode != wire.OpWrite:
 		return
 	}
@@ -95,12 +98,12 @@ func (q *QP) placeEarly(ulpdu []byte, tail mpa.Tail) {
 	if f != tpt.OK {
 		return
 	}
-	e := early{tail: tail, span: spanOf(mem), wide: len(mem) < len(s.Payload)}
+	e := early{tail: tail, span: spanOf(mem), wide: len(mem) < len(s.Payload), access: access}
 	if !q.touchEarly(&a.memo, s, &e) {
 		return
 	}
 	a.overwrite(at, e.span, e.wide)
-	if !placeAll(&a.memo, mem, s.Payload) {
+	if !q.placeAll(&a.memo, mem, s.Payload, why) {
 		q.vanished(s.STag)
 		return
 	}

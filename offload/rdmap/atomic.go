@@ -96,7 +96,7 @@ func (q *QP) recvAtomicResponse(s *ddp.Segment) Code {
 	if q.in.ahead != nil {
 		q.in.ahead.written(mem, len(old))
 	}
-	if !placeAll(&q.known().own, mem, old) {
+	if !q.placeAll(&q.known().own, mem, old, forAnswer) {
 		q.vanished(r.stag)
 		q.sq.At(r.pos).Status = work.LocalProtErr
 		return ddpCode(ddp.LocalFault)

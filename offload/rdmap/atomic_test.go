@@ -170,7 +170,6 @@ func TestAtomicsChecked(t *testing.T) {
 		{func(wr *work.SendWR) { wr.SGL = append(wr.SGL, s.at(0, 0)) }, "takes one"},
 		{func(wr *work.SendWR) { wr.SGL, wr.Inline = nil, make([]byte, 8) }, "leave Inline out"},
 		{func(wr *work.SendWR) { wr.Flags = work.Solicited }, "leave Solicited out"},
-		{func(wr *work.SendWR) { wr.Op = work.WRSendImm }, "post them as a Send before it"},
 	} {
 		wr := s.adds(1, 0, 1)
 		c.change(&wr)

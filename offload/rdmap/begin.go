@@ -115,7 +115,11 @@ func (q *QP) beginRequest() bool {
 		row.wait(q, w)
 		return true
 	}
-	if err := q.refuses(row); err != nil {
+	err := q.refuses(row)
+	if err == nil && row.extension {
+		err = q.refusesImm(w.Op, uint64(w.Length), q.sq.Immediate(o.pos))
+	}
+	if err != nil {
 		q.fail(o.pos, work.LocalQPOpErr, err)
 		return false
 	}
@@ -142,14 +146,18 @@ func (q *QP) refuses(row *sqOp) error {
 	return nil
 }
 
-// Refuses returns the error for an operation that the ends of the connection have not
-// agreed on: ErrNoReads or ErrNoRFC7306. Refuses is valid after Start. A dead QP refuses
-// nothing, so that its requests are flushed.
-func (q *QP) Refuses(o work.WROp) error {
+// Refuses returns the error for a request that the ends of the connection have not agreed
+// on: ErrNoReads, ErrNoRFC7306 or ErrImmediate. Refuses is valid after Start. A dead QP
+// refuses nothing, so that its requests are flushed.
+func (q *QP) Refuses(wr *work.SendWR) error {
 	if q.Dead() {
 		return nil
 	}
-	return q.refuses(sqOpOf(o))
+	row := sqOpOf(wr.Op)
+	if err := q.refuses(row); err != nil || !row.extension {
+		return err
+	}
+	return q.refusesImm(wr.Op, work.Length(wr.SGL)+uint64(len(wr.Inline)), wr.Imm)
 }
 
 // checkList checks every SGE of w before any octet of it is sent. If the list has one

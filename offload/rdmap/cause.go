@@ -38,6 +38,9 @@ var (
 	// ErrNoRFC7306 means that this end does not know that the peer speaks RFC 7306: atomic
 	// operations and Immediate Data.
 	ErrNoRFC7306 = errors.New("atomic operations and Immediate Data (RFC 7306) are not agreed on this connection: both ends must ask for them")
+	// ErrImmediate means that a request with Immediate Data does not fit what the ends have
+	// agreed on.
+	ErrImmediate = errors.New("with the extension for it, Immediate Data has 32 bits; without the extension a Send with Immediate has no octets")
 	// ErrBrokenRing means that the memory of a work queue has impossible positions.
 	ErrBrokenRing = errors.New("the memory of a work queue is broken: its poster must not move back, nor beyond its depth")
 	// ErrNarrow means that the path's segments are too short for a message that must be one

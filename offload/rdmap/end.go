@@ -130,7 +130,7 @@ func (q *QP) ends(c Cause) {
 	if !q.alive() {
 		return
 	}
-	if q.gone {
+	if q.losses.gone {
 		c.Err = ErrMemoryGone
 	}
 	q.cause = c
@@ -161,7 +161,7 @@ func (q *QP) terminated(t *wire.TerminateFields) {
 func (q *QP) stop() {
 	t := q.ending()
 	t.deadline, t.limit = q.now.Add(lingerTime), q.now.Add(lingerMost)
-	q.held.active = false
+	q.drop()
 	q.move(evTerminate)
 	q.flush()
 }
@@ -237,7 +237,7 @@ func (q *QP) lose(s stream.Stream, err error) {
 	if q.alive() {
 		q.cause = Cause{Err: err}
 	}
-	q.held.active = false
+	q.drop()
 	q.move(evLost)
 	q.flush()
 	s.Abort()
@@ -292,13 +292,17 @@ func (q *QP) completeReceive(c work.Completion, event bool) {
 func (q *QP) push(cq *work.CQ, from *work.Places, c work.Completion, event bool) {
 	if !cq.Push(from, c, event) {
 		from.Return() // no poller will give the place back
-		q.overrun = true
+		q.losses.overrun = true
 	}
 }
 
 // flush completes all posted work requests, first the sends in order, then the receives
 // in order. A request that already has a status keeps that status.
 func (q *QP) flush() {
+	q.land() // the program may use the memory again when it sees the completions
+	if q.in.far != nil {
+		q.in.far.dropStage()
+	}
 	q.flushSends()
 	q.flushReceives()
 }
@@ -335,10 +339,14 @@ func (q *QP) flushSends() {
 	}
 }
 
-// flushReceives completes every posted receive. The QP must not receive any more.
+// flushReceives completes every posted receive, unless the QP keeps them. The QP must not
+// receive any more.
 // Receives of Config.Shared stay posted for other QPs. Only the receive in which a
 // message was arriving completes. It is the last one (IBV_EVENT_QP_LAST_WQE_REACHED).
 func (q *QP) flushReceives() {
+	if q.keeps() {
+		return
+	}
 	for n := q.rq.Len(); n > 0; n-- {
 		w := q.rq.Front()
 		if w == nil {

@@ -1,21 +1,40 @@
 package rdmap
 
 import (
+	"github.com/stag-rdma/stag/offload/reach"
 	"github.com/stag-rdma/stag/offload/work"
 	"github.com/stag-rdma/stag/tpt"
 )
 
+// where says where the memory of pieces is. The highest value of all pieces counts.
+type where uint8
+
+const (
+	atHome  where = iota // in the region heap, or in a work request
+	outside              // elsewhere in this process, where an access may fault
+	farAway              // in another process
+)
+
+// whereIs returns where memory outside of the region heap is.
+func whereIs(mem []byte) where {
+	if reach.Foreign(mem) {
+		return farAway
+	}
+	return outside
+}
+
 // pieces is the memory of the payload of one segment, in order. The list grows when a
 // connection first needs a longer one.
 type pieces struct {
-	list     [][]byte
-	external bool // a piece is outside of the region heap, where an access may fault
-	used     int  // greatest length of list since forget
+	list  [][]byte
+	where where
+	used  int // greatest length of list since forget
 }
 
 // drop empties the list for another segment.
 func (p *pieces) drop() {
-	p.used, p.list, p.external = max(p.used, len(p.list)), p.list[:0], false
+	p.used, p.list = max(p.used, len(p.list)), p.list[:0]
+	p.where = atHome
 }
 
 // forget drops references to memory that may be gone after this step.
@@ -30,7 +49,9 @@ func (p *pieces) add(mem []byte) { p.list = append(p.list, mem) }
 
 // found adds the pieces of the access that m has checked. mem is the first piece.
 func (p *pieces) found(m *tpt.Memo, mem []byte) {
-	p.external = p.external || m.External()
+	if m.External() {
+		p.where = max(p.where, whereIs(mem))
+	}
 	for ; len(mem) != 0; mem = m.Next() {
 		p.list = append(p.list, mem)
 	}
@@ -102,6 +123,7 @@ func (q *QP) gatherResponse(at uint32, n int) bool {
 	r := q.irq.front()
 	mem, f := q.source(r.sourceSTag, r.sourceTO+uint64(at), uint32(n))
 	if f != tpt.OK {
+		q.lost(f)
 		q.terminateRead(readCode(f), r, at)
 		return false
 	}

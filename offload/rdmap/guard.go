@@ -4,6 +4,7 @@ import (
 	"errors"
 	"runtime/debug"
 
+	"github.com/stag-rdma/stag/offload/reach"
 	"github.com/stag-rdma/stag/offload/stream"
 	"github.com/stag-rdma/stag/offload/work"
 	"github.com/stag-rdma/stag/tpt"
@@ -27,9 +28,13 @@ const (
 )
 
 // placeAll copies the payload to the pieces of the access that m has checked. placeAll
-// reports whether all pieces could be accessed. mem is the first piece.
-func placeAll(m *tpt.Memo, mem, payload []byte) bool {
+// reports whether all pieces could be accessed. mem is the first piece. For memory of
+// another process, placeAll only collects the payload: see land.
+func (q *QP) placeAll(m *tpt.Memo, mem, payload []byte, why purpose) bool {
 	external := m.External()
+	if external && (q.in.far != nil || reach.Foreign(mem)) {
+		return q.placeFar(m, mem, payload, why)
+	}
 	for ; len(mem) != 0; mem = m.Next() {
 		if !external {
 			copy(mem, payload)
@@ -39,6 +44,22 @@ func placeAll(m *tpt.Memo, mem, payload []byte) bool {
 		payload = payload[len(mem):]
 	}
 	return len(payload) == 0 // false if the entry's page list leads to no memory
+}
+
+// placeFar is placeAll outside of the region heap, for a QP with memory of other processes.
+func (q *QP) placeFar(m *tpt.Memo, mem, payload []byte, why purpose) bool {
+	for ; len(mem) != 0; mem = m.Next() {
+		if reach.Foreign(mem) {
+			q.later(mem, payload[:len(mem)], why, m.STag())
+		} else {
+			q.land() // in this order, because both may be the same memory
+			if _, how := place([][]byte{mem}, payload); how != complete {
+				return false
+			}
+		}
+		payload = payload[len(mem):]
+	}
+	return len(payload) == 0
 }
 
 // place copies the payload to the pieces. If a piece faults, how is not complete and at
@@ -84,7 +105,7 @@ func touch(mem []byte) (sum byte) {
 // the cause of the connection's end is ErrMemoryGone.
 func (q *QP) vanished(s tpt.STag) {
 	q.cfg.Table.Fail(s)
-	q.gone = true
+	q.losses.gone = true
 }
 
 // element returns the STag of the list element that contains the octet at offset off.

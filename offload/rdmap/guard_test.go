@@ -16,22 +16,31 @@ type doomed struct {
 	*script
 	stag tpt.STag
 	mem  []byte
+	file int // that mem maps
 }
 
 func (s *script) doomed() doomed {
 	s.Helper()
-	mem, err := unix.Mmap(-1, 0, 2*os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	f, err := unix.MemfdCreate("doomed", unix.MFD_CLOEXEC)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() { unix.Close(f) })
+	if err := unix.Ftruncate(f, int64(2*os.Getpagesize())); err != nil {
+		s.Fatal(err)
+	}
+	mem, err := unix.Mmap(f, 0, 2*os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		s.Fatal(err)
 	}
 	s.Cleanup(func() { unix.Munmap(mem) })
-	return doomed{s, s.register(tpt.Region{PD: s.pd, Memory: mem, Rights: every}), mem}
+	return doomed{s, s.register(tpt.Region{PD: s.pd, Memory: mem, Rights: every}), mem, f}
 }
 
-// lose unmaps the second page.
+// lose takes the second page away.
 func (d doomed) lose() {
 	d.Helper()
-	if err := unix.Mprotect(d.mem[len(d.mem)/2:], unix.PROT_NONE); err != nil {
+	if err := unix.Ftruncate(d.file, int64(len(d.mem)/2)); err != nil {
 		d.Fatal(err)
 	}
 }

@@ -110,8 +110,8 @@ func TestNotAgreed(t *testing.T) { // RFC 7306 §1.1
 		if err := s.q.CheckSend(&wr); err != nil {
 			t.Errorf("%v: %v", op, err)
 		}
-		if s.q.Refuses(op) != ErrNoRFC7306 || open(t, withRFC7306).q.Refuses(op) != nil {
-			t.Errorf("%v: %v", op, s.q.Refuses(op))
+		if s.q.Refuses(&wr) != ErrNoRFC7306 || open(t, withRFC7306).q.Refuses(&wr) != nil {
+			t.Errorf("%v: %v", op, s.q.Refuses(&wr))
 		}
 		s.posts(wr)
 		s.sends(terminateFPDU(LocalCatastrophic))

@@ -7,7 +7,7 @@ import (
 
 // rows is the length of every table that is indexed by opcode. rows grows with the
 // opcodes of package wire. The compiler refuses a row for a larger opcode.
-const rows = wire.OpAtomicResponse + 1
+const rows = wire.OpSendSEImm + 1
 
 // ops is indexed by opcode. Each function processes a segment whose header is correct.
 // The row of wire.InfoOf says what a correct header is. An opcode without a function
@@ -25,12 +25,18 @@ var ops = [rows]func(*QP, *ddp.Segment) Code{
 	wire.OpImmediateSE:      (*QP).recvImmediate,
 	wire.OpAtomicRequest:    (*QP).recvAtomicRequest,
 	wire.OpAtomicResponse:   (*QP).recvAtomicResponse,
+	wire.OpSendImm:          (*QP).recvSend,
+	wire.OpSendSEImm:        (*QP).recvSend,
 }
 
 // receiver returns the function of ops for the opcode, or nil if the opcode is
-// unexpected. Opcodes of RFC 7306 are unexpected unless both ends speak it.
+// unexpected. Opcodes of RFC 7306 are unexpected unless both ends speak it, and so are those
+// of ExtImmediate.
 func (q *QP) receiver(o wire.Opcode) func(*QP, *ddp.Segment) Code {
-	if o <= wire.OpTerminate || o < rows && q.agree.RFC7306 {
+	switch {
+	case o >= rows:
+		return nil
+	case o <= wire.OpTerminate, o <= wire.OpAtomicResponse && q.agree.RFC7306, q.shortImm():
 		return ops[o]
 	}
 	return nil

@@ -14,10 +14,11 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// Config is the configuration of a QP. Only MaxInline, SignalAll, Reactive, Registers,
-// SendRing and RecvRing may be zero.
+// Config is the configuration of a QP. Only MaxInline, SignalAll, Reactive, Registers, Hold,
+// KeepReceives, Client, the rings and the places may be zero.
 type Config struct {
 	Number uint32 // number of the QP, for completions and for bound windows
+	Client uint32 // client of the process that the QP works for; 0: the process itself
 	PD     tpt.PD
 	Table  *tpt.Table
 	Board  *signal.Board
@@ -43,6 +44,14 @@ type Config struct {
 	// Registers says that the send queue takes registrations (work.WRRegMR).
 	Registers bool
 
+	// Hold is how long a message of the peer may wait for a receive. 0: a message that finds
+	// no receive ends the connection. HoldForever: there is no limit.
+	Hold time.Duration
+
+	// KeepReceives leaves receives posted when the connection ends in good order. They are
+	// flushed when the owner asks for a reset (AbortFor) and calls FlushDead.
+	KeepReceives bool
+
 	// Rate is how many octets of payload leave in a second, at most MaxRate, until SetRate.
 	// 0 means no limit. The payload of Sends, Writes and Read Responses counts. Retransmissions,
 	// headers, Read Requests, atomic operations and Immediate Data do not count.
@@ -51,6 +60,11 @@ type Config struct {
 	// SendRing and RecvRing are memory for the queues, laid out for the depths and
 	// limits above. A queue without a ring allocates its own memory.
 	SendRing, RecvRing *work.Ring
+
+	// SendPlaces and RecvPlaces count the places of the queues, for an imported QP whose
+	// completions already wait in a CQ. nil: the queues have places of their own. RecvPlaces
+	// is not used with Shared.
+	SendPlaces, RecvPlaces *work.Places
 }
 
 // QP is one end of a reliable connection. A QP is the state machine between work queues
@@ -62,6 +76,11 @@ type QP struct {
 	// News is raised when the state changes, and when the QP is dead. The owner must
 	// set Fire of News before Start.
 	News signal.Signal
+
+	// Wants is raised when a request of the peer needs memory of another process: see
+	// Wanted. Fire is nil if there is none.
+	Wants  signal.Signal
+	wanted question
 
 	// Any goroutine may fill the queues, one at a time for each queue. Step empties
 	// them.
@@ -93,17 +112,16 @@ type QP struct {
 	sends    ddp.Queue     // order of arriving messages, by queue number
 	requests ddp.Queue
 	arriving arrival        // the Send that is arriving
-	held     delivery       // a completion that waits for an invalidation
 	settling settling       // requests on the table that wait for an invalidation
 	msn      [queues]uint32 // numbers of the next messages to send, by queue
 	opening  opening
-	overrun  bool // a completion has been lost
-	gone     bool // registered memory has faulted, which ends the connection
+	losses   losses
 	peerShut bool // the peer has closed its direction
 	weShut   bool // the direction of this end is closed
 	nudge    nudge
 	now      clock.Instant
 	counts   counts
+	exported bool // see Exported
 }
 
 // regions remembers the last checks of regions.
@@ -134,6 +152,12 @@ type opening struct {
 	begun  bool // the peer's first FPDU has come
 	rtrDue bool // the first FPDU of this end must be the ready-to-receive message
 	rtrIn  bool // the peer's first FPDU must be the ready-to-receive message
+}
+
+// losses are reasons to end the connection that a later part of the step deals with.
+type losses struct {
+	overrun bool // a completion has been lost
+	gone    bool // registered memory has faulted
 }
 
 const (
@@ -167,6 +191,12 @@ func New(c Config) *QP {
 		q.cfg.RecvPD = c.PD
 		q.rq.Init(c.RecvRing, c.RecvDepth, c.MaxSGE)
 	}
+	if c.SendPlaces != nil {
+		q.sq.Places = c.SendPlaces
+	}
+	if c.RecvPlaces != nil && c.Shared == nil {
+		q.rq.Places = c.RecvPlaces
+	}
 	return q
 }
 
@@ -193,6 +223,9 @@ func (q *QP) Start(a mpa.Agreed) {
 
 // Number returns the QP's number.
 func (q *QP) Number() uint32 { return q.cfg.Number }
+
+// Client implements stream.Client.
+func (q *QP) Client() uint32 { return q.cfg.Client }
 
 // State returns the QP's state now. Drained is RTS with a send queue that waits for
 // Resume.
@@ -225,6 +258,9 @@ func (q *QP) move(ev event) bool {
 	next, ok := q.phase().next(ev)
 	if ok {
 		q.state.Store(uint32(next))
+		if next != RTS {
+			q.rq.End()
+		}
 		q.cfg.Board.Raise(&q.News)
 	}
 	return ok
@@ -296,16 +332,31 @@ func (q *QP) Kill(err error) {
 	q.die()
 }
 
+// Ended ends a QP that has no stream because its connection is in another process, and that
+// has been started. err is the reason, or nil if the connection was closed in good order.
+func (q *QP) Ended(err error) {
+	if err != nil {
+		q.Kill(err)
+		return
+	}
+	q.move(evClosing)
+	q.move(evEnded)
+	q.die()
+}
+
 // Deadline implements stream.ULP.
 func (q *QP) Deadline() clock.Instant {
 	switch {
-	case q.held.active || q.settling.active && q.alive():
+	case q.out.busy:
+		return q.now
+	case q.in.held.active && !q.in.held.repeats() || q.settling.active && q.alive():
 		return q.now.Add(settleAgain)
 	case q.alive() && !q.weShut:
-		return clock.Sooner(clock.Sooner(q.nudge.at, q.out.delay), q.out.pace.Load().deadline())
+		sends := clock.Sooner(clock.Sooner(q.nudge.at, q.out.delay), q.out.pace.Load().deadline())
+		return clock.Sooner(sends, q.holdDeadline())
 	}
 	if q.term == nil {
-		return clock.Never
+		return q.holdDeadline()
 	}
 	return q.term.deadline
 }
@@ -331,19 +382,53 @@ func (q *QP) Fault(now clock.Instant, err error) {
 // die flushes the QP and marks it dead. die raises News even if the state has not
 // changed, because the owner also waits until the QP is dead.
 func (q *QP) die() {
+	q.drop()
 	q.flush()
+	q.dead.Store(true)
+	if !q.mapped() {
+		q.FlushDead()
+	}
+	q.cfg.Board.Raise(&q.News)
+}
+
+// mapped reports whether the queues lie in memory that the caller has passed.
+func (q *QP) mapped() bool { return q.cfg.SendRing != nil || q.cfg.RecvRing != nil }
+
+// CloseRings ends the queues of a dead QP whose memory the caller has passed. The memory is
+// not accessed any more, unless FlushDead runs now.
+func (q *QP) CloseRings() {
 	q.sq.Close()
 	q.rq.Close()
-	q.dead.Store(true)
-	q.FlushDead()
-	q.cfg.Board.Raise(&q.News)
+}
+
+// late reports whether requests of the dead QP must be flushed.
+func (q *QP) late() bool {
+	return q.dead.Load() && !(q.sq.Empty() && (q.rq.Empty() || q.keeps()))
+}
+
+// keeps reports whether receives stay posted, because the connection ends or has ended in good
+// order (Config.KeepReceives).
+func (q *QP) keeps() bool {
+	s := q.phase()
+	return q.cfg.KeepReceives && (s == Closing || s == Idle) && q.wantAbort.Load() == nil
 }
 
 // FlushDead completes requests that were posted to a dead QP. A poster that has found
 // the QP dead must call it. The last step of the QP also calls it. FlushDead may raise
 // signals.
+//
+// If the queues lie in memory that the caller has passed, the caller must call FlushDead when
+// News says that the QP is dead, and after each later post. Only one goroutine at a time may
+// call it then. It looks at the queues once, because a poster that never stops would keep it
+// for ever.
 func (q *QP) FlushDead() {
-	for q.dead.Load() && !(q.sq.Empty() && q.rq.Empty()) {
+	if q.mapped() {
+		if q.late() {
+			q.flush()
+		}
+		return
+	}
+	for q.late() {
 		if !q.flushing.CompareAndSwap(false, true) {
 			return // the goroutine that holds flushing looks at the queues once more
 		}

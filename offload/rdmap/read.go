@@ -16,7 +16,11 @@ func (q *QP) recvReadRequest(s *ddp.Segment) Code {
 	}
 	r, _ := wire.ParseReadRequest(s.Payload)
 	if r.Size > 0 {
-		if _, f := q.source(r.SourceSTag, r.SourceTO, r.Size); f != tpt.OK {
+		switch _, f := q.source(r.SourceSTag, r.SourceTO, r.Size); f {
+		case tpt.OK:
+		case tpt.Unresolved:
+			return q.resolve(r.SourceSTag, readCode(tpt.BadSTag))
+		default:
 			return readCode(f)
 		}
 	}
@@ -90,7 +94,7 @@ func (q *QP) recvReadResponse(s *ddp.Segment) Code {
 			return ddpCode(ddp.LocalFault)
 		}
 		there := q.in.ahead != nil && q.arrived(mem, s)
-		if !there && !placeAll(&q.known().own, mem, s.Payload) {
+		if !there && !q.placeAll(&q.known().own, mem, s.Payload, forAnswer) {
 			q.vanished(r.stag)
 			q.sq.At(r.pos).Status = work.LocalProtErr
 			return ddpCode(ddp.LocalFault)
@@ -111,8 +115,11 @@ func (q *QP) failRead(r *outRead, code Code) Code {
 	return code
 }
 
-// readDone completes the oldest Read or atomic operation.
+// readDone completes the oldest Read or atomic operation, if its payload can land.
 func (q *QP) readDone(r *outRead) {
+	if !q.land() {
+		return
+	}
 	if !r.rtr {
 		q.sq.At(r.pos).Done = true
 	}

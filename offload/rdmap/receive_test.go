@@ -210,6 +210,7 @@ func TestHeldDeliveryAndClose(t *testing.T) {
 // own engine for ever.
 func TestOwnReader(t *testing.T) {
 	s := open(t)
+	s.stays = true // within a step of this Reader
 	own := s.table.Join()
 	defer own.Close()
 	a, _ := s.region(8, s.pd, every)

@@ -77,8 +77,8 @@ var sqOps = [...]sqOp{
 		extension: true, tail: true, begin: (*QP).beginWriteImm,
 	},
 	work.WRSendImm: {
-		opcode: wire.OpImmediate, solicited: wire.OpImmediateSE, flags: anyFlag, right: tpt.LocalRead,
-		extension: true, exact: "has no octets but its Immediate Data: post them as a Send before it", begin: (*QP).beginSendImm,
+		opcode: wire.OpImmediate, solicited: wire.OpImmediateSE, flags: anyFlag, inline: true, right: tpt.LocalRead,
+		extension: true, begin: (*QP).beginSendImm,
 	},
 	work.WRFetchAdd:          atomicOp(fetchAdd),
 	work.WRMaskedFetchAdd:    atomicOp(maskedFetchAdd),

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stag-rdma/stag/offload/clock"
 	"github.com/stag-rdma/stag/offload/stream"
 	"github.com/stag-rdma/stag/offload/work"
 )
@@ -145,6 +146,7 @@ func (c *client) poll() (ops []work.WCOp, ids []uint64) {
 // places become free.
 func TestRingsOverTwoMappings(t *testing.T) {
 	s, c := ringed(t)
+	s.stays = true // its rings are in the memory of another program
 	id := uint64(0)
 	for round := range uint32(50) {
 		var wantOps []work.WCOp
@@ -236,8 +238,8 @@ func TestReadOverRingWithoutReads(t *testing.T) {
 	}
 }
 
-// FuzzScribbledRings: whatever a client writes to its rings, no step hangs or panics,
-// memory that the QP may not use stays unchanged, and another QP of the same table
+// FuzzScribbledRings: whatever a client writes to its rings, no step hangs or panics, also
+// while a message waits for a receive; memory that the QP may not use stays unchanged, and another QP of the same table
 // works. The client's own QP ends or continues.
 func FuzzScribbledRings(f *testing.F) {
 	f.Add([]byte{})
@@ -249,7 +251,7 @@ func FuzzScribbledRings(f *testing.F) {
 	f.Add([]byte{2, 0, 0, 99, 0, 0, 0, 4, 2, 0, 192, 7})    // the poller stores an impossible head
 	f.Add([]byte{1, 0, 0, 4, 3, 0, 0, 0, 1, 0, 0, 0, 3, 0}) // receives are taken back
 	f.Fuzz(func(t *testing.T, script []byte) {
-		s, c := ringed(t)
+		s, c := ringed(t, withHold(HoldForever), withShortImm)
 		foreign, mem := s.region(100, s.other, every)
 		elements(c.send[192+32:], []work.SGE{{Length: 100, LKey: foreign}})
 		elements(c.recv[192+16:], []work.SGE{{Length: 100, LKey: foreign}})
@@ -279,5 +281,68 @@ func FuzzScribbledRings(f *testing.F) {
 		other.gets(send(1, []byte("abc")))
 		other.sends(send(1, fresh(3)))
 		other.completes(ok(1, work.WCSend), received(2, 3))
+	})
+}
+
+// FuzzScribbledSharedRing: whatever a client writes to the ring of an SRQ, no step of its QPs
+// hangs or panics, also while messages wait for receives. Memory that the QPs may not use stays
+// unchanged, and a QP of the same table that does not use the SRQ works.
+func FuzzScribbledSharedRing(f *testing.F) {
+	f.Add([]byte{})
+	f.Add([]byte{2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 1})                         // two QPs wait, and one receive comes
+	f.Add([]byte{2, 0, 0, 0, 0, 0, 0, 200, 3, 0, 0, 0})                       // a tail beyond the depth
+	f.Add([]byte{0, 0, 200, 99, 0, 0, 0, 1, 2, 0, 0, 0})                      // 99 elements
+	f.Add([]byte{0, 0, 0, 4, 0, 0, 0, 1, 2, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0}) // receives are taken back
+	f.Add([]byte{2, 0, 0, 0, 0, 0, 72, 0, 0, 0, 0, 1, 1, 0, 0, 0})            // the word waits is cleared
+	f.Fuzz(func(t *testing.T, input []byte) {
+		ours, theirs := mapTwice(t, work.RecvRingLen(ringDepth, ringSGEs))
+		ring, err := work.NewRecvRing(ours, ringDepth, ringSGEs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &pool{script: open(t)}
+		p.Low.Fire = func() {}
+		p.Init(ring, ringDepth, ringSGEs, p.board)
+		foreign, mem := p.region(100, p.other, every)
+		elements(theirs[192+16:], []work.SGE{{Length: 100, LKey: foreign}})
+		var users [2]*script
+		for i := range users {
+			users[i], _ = p.joins(withHold(HoldForever))
+		}
+		var msn [2]uint32
+		for ; len(input) >= 4; input = input[4:] {
+			at, v := int(input[1])<<8|int(input[2]), input[3]
+			switch kind := input[0] % 4; kind {
+			case 0:
+				theirs[at%len(theirs)] = v
+			case 1: // whoever hears of a post wakes those that wait
+				p.TakeWaits()
+				for _, s := range users {
+					if s.q.Holding() != clock.Never {
+						s.turn()
+					}
+				}
+			default:
+				if s := users[kind-2]; !s.ended && s.q.State() <= Closing {
+					msn[kind-2]++
+					s.gets(send(msn[kind-2], []byte("a Send of the peer")))
+				}
+			}
+			for _, s := range users {
+				s.st.out = nil
+			}
+		}
+		if !bytes.Equal(mem, fresh(len(mem))) {
+			t.Error("memory of another protection domain has changed")
+		}
+		for _, s := range users {
+			if !s.ended {
+				s.fault(stream.ErrReset)
+			}
+			s.holds(clock.Never)
+		}
+		p.receives(work.RecvWR{ID: 2, SGL: []work.SGE{p.at(8, 3)}})
+		p.gets(send(1, []byte("abc")))
+		p.completes(received(2, 3))
 	})
 }

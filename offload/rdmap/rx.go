@@ -6,6 +6,7 @@ import (
 	"github.com/stag-rdma/stag/offload/clock"
 	"github.com/stag-rdma/stag/offload/ddp"
 	"github.com/stag-rdma/stag/offload/mpa"
+	"github.com/stag-rdma/stag/offload/reach"
 	"github.com/stag-rdma/stag/offload/stream"
 	"github.com/stag-rdma/stag/offload/wire"
 	"github.com/stag-rdma/stag/offload/work"
@@ -26,7 +27,7 @@ func (q *QP) Receive(now clock.Instant, s stream.Stream) {
 // receive processes FPDUs while the QP may receive. If a delivery is held, the stream
 // keeps the octets of its FPDU, so that the stream does not end before the delivery.
 func (q *QP) receive(s stream.Stream) {
-	for q.listens() && !q.held.active {
+	for q.listens() && !q.in.held.active {
 		ulpdu, fault := q.rx.Next(s)
 		if fault != mpa.OK {
 			if !q.refused() {
@@ -37,29 +38,39 @@ func (q *QP) receive(s stream.Stream) {
 		if ulpdu == nil {
 			break
 		}
-		if q.in.ahead != nil && !q.arrives(s) {
+		if q.in.ahead != nil && !q.in.held.repeats() && !q.arrives(s) {
 			q.terminate(MarkerError, nil)
 			break
 		}
 		code := q.segment(ulpdu)
-		if code != (Code{}) {
+		if code == unresolved {
+			break // the stream keeps the FPDU
+		}
+		if code == starved {
+			q.hearsAtAll()
+			break
+		}
+		q.in.held.stag, q.in.held.starved = 0, false
+		if q.strayed() {
+			q.terminateLost()
+		} else if code != (Code{}) {
 			q.terminate(code, &q.seg)
 		} else {
 			q.counts.in.count(q.seg.Opcode, len(q.seg.Payload), q.seg.Last)
 		}
-		if !q.opening.begun {
-			q.hearFirst()
-		}
-		q.heard()
-		if !q.held.active {
+		q.hearsAtAll()
+		if !q.in.held.active {
 			q.rx.Done(s)
 		}
-		if q.overrun {
+		if q.losses.overrun {
 			q.overflowed()
 		}
 	}
-	if q.in.ahead != nil && !q.held.active {
+	if q.in.ahead != nil && !q.in.held.active {
 		q.lookAhead(s)
+	}
+	if !q.land() && q.alive() {
+		q.terminateLost()
 	}
 	q.seg = ddp.Segment{} // seg must not keep an FPDU's memory
 	q.in.mem.forget()
@@ -71,6 +82,14 @@ func (q *QP) receive(s stream.Stream) {
 		q.heard()
 		q.peerClosed(s)
 	}
+}
+
+// hearsAtAll notes that an FPDU of the peer has come.
+func (q *QP) hearsAtAll() {
+	if !q.opening.begun {
+		q.hearFirst()
+	}
+	q.heard()
 }
 
 // hearFirst notes that the peer's first FPDU has come.
@@ -136,7 +155,9 @@ func (q *QP) isRTR(s *ddp.Segment) bool {
 
 // recvWrite places a segment of an RDMA Write.
 func (q *QP) recvWrite(s *ddp.Segment) Code {
-	q.in.writing = !s.Last
+	if !q.in.held.repeats() {
+		q.in.arriving(s)
+	}
 	if len(s.Payload) == 0 {
 		return Code{} // RFC 5041 §5.2: the STag of an empty Write is not checked
 	}
@@ -144,6 +165,9 @@ func (q *QP) recvWrite(s *ddp.Segment) Code {
 		STag: s.STag, PD: q.cfg.PD, QP: q.cfg.Number,
 		Right: tpt.RemoteWrite, TO: s.TO, Len: uint32(len(s.Payload)),
 	})
+	if f == tpt.Unresolved {
+		return q.resolve(s.STag, writeCode(tpt.BadSTag))
+	}
 	if f != tpt.OK {
 		return writeCode(f)
 	}
@@ -153,7 +177,7 @@ func (q *QP) recvWrite(s *ddp.Segment) Code {
 	if q.in.ahead != nil && q.arrived(mem, s) {
 		return Code{}
 	}
-	if !placeAll(&q.known().peers, mem, s.Payload) {
+	if !q.placeAll(&q.known().peers, mem, s.Payload, forWrite) {
 		q.vanished(s.STag)
 		return writeCode(tpt.BadSTag)
 	}
@@ -165,17 +189,31 @@ type incoming struct {
 	view [1][]byte // views of octets to discard
 	mem  pieces    // memory in which a Send is placed
 
+	held delivery // what the receiver waits for
+	hold hold     // see hold
+
 	ahead    *ahead // state for segments behind a hole; nil: they are placed in order
 	placed   bool   // the payload of seg was placed early
 	touched  bool   // seg was placed early and has touched its entry
 	promised bool   // this end has promised aligned FPDUs
 	writing  bool   // a Write of the peer is arriving, also between steps
+	wrote    uint32 // octets of that Write, or of the last one
+	far      *far   // memory of other processes, also for what leaves; nil: the QP has not used any
+}
+
+// arriving counts a segment of a Write.
+func (i *incoming) arriving(s *ddp.Segment) {
+	if !i.writing {
+		i.wrote = 0
+	}
+	i.writing = !s.Last
+	i.wrote += uint32(len(s.Payload))
 }
 
 // arrival holds values from the first segment of the arriving Send.
 type arrival struct {
 	opcode     wire.Opcode
-	invalidate tpt.STag
+	invalidate tpt.STag // or the Immediate Data of a Send with Immediate
 }
 
 // recvSend places a segment of a message of the Send family into the receive
@@ -188,9 +226,9 @@ func (q *QP) recvSend(s *ddp.Segment) Code {
 		q.sends.Accept(s)
 		return Code{}
 	}
-	w := q.rq.Front()
+	w, code := q.nextReceive()
 	if w == nil {
-		return ddpCode(ddp.NoBuffer)
+		return code
 	}
 	first := !q.sends.Begun()
 	if first {
@@ -227,7 +265,10 @@ func (q *QP) scatter(sgl []work.SGE, off uint32, payload []byte) tpt.Fault {
 			q.in.ahead.written(piece, len(piece))
 		}
 	}
-	if !mem.external {
+	if mem.where == farAway {
+		return q.scatterFar(sgl, off, payload)
+	}
+	if mem.where == atHome {
 		for _, piece := range mem.list {
 			payload = payload[copy(piece, payload):]
 		}
@@ -240,12 +281,37 @@ func (q *QP) scatter(sgl []work.SGE, off uint32, payload []byte) tpt.Fault {
 	return tpt.OK
 }
 
+// scatterFar is the rest of scatter if memory of another process is in the list.
+func (q *QP) scatterFar(sgl []work.SGE, off uint32, payload []byte) tpt.Fault {
+	for i, piece := range q.in.mem.list {
+		octets := payload[:len(piece)]
+		payload = payload[len(piece):]
+		stag := element(sgl, off+q.in.mem.before(i))
+		if reach.Foreign(piece) {
+			q.later(piece, octets, forReceive, stag)
+			continue
+		}
+		q.land() // in this order, because both may be the same memory
+		if _, how := place(q.in.mem.list[i:i+1], octets); how != complete {
+			q.vanished(stag)
+			return tpt.BadSTag
+		}
+	}
+	return tpt.OK
+}
+
 // deliver completes the receive w. length is the length of the message in octets.
 func (q *QP) deliver(w *work.RecvWQE, length uint32) Code {
+	if !q.land() {
+		return Code{} // the connection ends with the code of far.lost, and w is flushed
+	}
 	op := wire.InfoOf(q.arriving.opcode)
 	c := work.Completion{
 		ID: w.ID, Op: work.WCRecv, Length: length, QP: q.cfg.Number,
 		Solicited: op.Solicited,
+	}
+	if op.WithImm {
+		c.WithImm, c.Imm = true, uint64(q.arriving.invalidate)
 	}
 	if !op.Invalidates {
 		q.received(c)
@@ -265,11 +331,12 @@ func (q *QP) deliver(w *work.RecvWQE, length uint32) Code {
 		q.received(c)
 		return Code{}
 	}
-	q.held = delivery{active: true, ticket: ticket, c: c}
+	q.in.held = delivery{active: true, ticket: ticket, c: c}
 	return Code{}
 }
 
-// received pushes the completion of the oldest receive.
+// received pushes the completion of the oldest receive. Everything that has arrived before must
+// have landed.
 func (q *QP) received(c work.Completion) {
 	q.completeReceive(c, c.Solicited)
 }
@@ -281,24 +348,50 @@ func (q *QP) failReceive(status work.Status, code Code) Code {
 	return code
 }
 
-// delivery is a completion that waits until no engine uses the STag that its Send has
-// invalidated. The receiver processes no later segment before the completion is pushed.
+// delivery is what the receiver waits for before it processes a later segment: until no
+// engine uses the STag that a Send has invalidated, so that the completion can be pushed, or
+// until the memory of an STag is there (resolve.go), or until there is a receive (hold.go).
 type delivery struct {
 	active bool
 	ticket tpt.Ticket
 	c      work.Completion
+	again  bool // the QP was imported, and must find the FPDU of the completion again
+
+	// The segment is processed again when the memory of stag is there, or when there is a
+	// receive. Otherwise c waits.
+	stag    tpt.STag
+	starved bool
 }
+
+// repeats reports whether the segment at the head of the stream is processed again.
+func (d *delivery) repeats() bool { return d.stag != 0 || d.starved }
 
 // settleAgain is how soon the QP checks again whether the other engines have finished
 // their steps. The check runs in the next step. A step of another engine takes no
 // longer than a step of this engine.
 const settleAgain = time.Microsecond
 
-// settle delivers the held completion if no engine uses the invalidated STag any more.
+// settle delivers the held completion if no engine uses the invalidated STag any more. It
+// ends the wait for memory or for a receive if it is over: the caller processes the segment
+// again.
 func (q *QP) settle(s stream.Stream) {
-	if q.held.active && q.cfg.Table.Passed(q.held.ticket) {
-		q.held.active = false
-		q.received(q.held.c)
+	if q.in.held.starved {
+		if q.in.held.active {
+			_, code := q.nextReceive()
+			q.in.held.active = code == starved
+		}
+		return
+	}
+	if q.in.held.stag != 0 {
+		q.in.held.active = q.in.held.active && q.wanted.answer.Load() == unanswered
+		return
+	}
+	if q.in.held.active && q.cfg.Table.Passed(q.in.held.ticket) {
+		q.in.held.active = false
+		if q.in.held.again && !q.find(s) {
+			return
+		}
+		q.received(q.in.held.c)
 		q.rx.Done(s)
 	}
 }

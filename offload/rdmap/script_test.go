@@ -110,6 +110,9 @@ type script struct {
 	mem   []byte
 	ended bool // Fault has been called
 	agree mpa.Agreed
+	stays bool // the QP is not moved: see moving
+
+	inHeap bool // the region all is the region heap
 }
 
 const (
@@ -172,7 +175,7 @@ func open(t testing.TB, changes ...change) *script {
 	var err error
 	table := tpt.Config{Entries: 64, Seed: [32]byte{1}, MaxPiece: uint32(set.piece)}
 	if set.heap {
-		table.Heap = s.mem
+		table.Heap, s.inHeap = s.mem, true
 	}
 	if set.beside != nil {
 		s.table = set.beside.table
@@ -208,6 +211,9 @@ func (s *script) newPD() tpt.PD {
 
 func (s *script) register(r tpt.Region) tpt.STag {
 	s.Helper()
+	if *remote && r.Memory != nil && !s.inHeap {
+		r.Memory = s.foreign(r.Memory)
+	}
 	stag, err := s.table.Register(r)
 	if err != nil {
 		s.Fatal(err)
@@ -234,6 +240,9 @@ func (s *script) turn() {
 	s.Helper()
 	if s.ended {
 		return
+	}
+	if *moving && !s.stays && s.q.State() != Errored { // in the step of an Abort nobody can detach it
+		s.move(0)
 	}
 	s.q.Transmit(s.now, s.st)
 	switch {

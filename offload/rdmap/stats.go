@@ -17,7 +17,8 @@ type Stats struct {
 	SendOctetsIn, SendOctetsOut       uint64 // payload octets of Sends
 	OutOfOrderOctetsIn                uint64 // payload octets that were placed while octets in front of them were missing
 	InvalidatesIn, InvalidatesOut     uint64 // Sends with Invalidate; they also count as Sends
-	ImmediatesIn, ImmediatesOut       uint64 // Immediate Data messages (RFC 7306); they do not count as Sends
+	ImmediatesIn, ImmediatesOut       uint64 // messages with Immediate Data: those of RFC 7306, which do not count as Sends, and Sends with Immediate, which do
+	Holds                             uint64 // messages of the peer that waited for a receive
 	AtomicsIn, AtomicsOut             uint64 // Atomic Requests of the peer, and of this end
 	AtomicsDoneIn, AtomicsDoneOut     uint64 // Atomic Responses of the peer, and of this end
 	MostReadsIn, MostReadsOut         uint64 // largest number of RDMA Reads and Atomic Requests outstanding at a time: of the peer, and of this end
@@ -40,6 +41,7 @@ func (q *QP) Stats() Stats {
 		ImmediatesIn: in.messages.sum(immediates), ImmediatesOut: out.messages.sum(immediates),
 		AtomicsIn: in.messages[wire.OpAtomicRequest], AtomicsOut: out.messages[wire.OpAtomicRequest],
 		AtomicsDoneIn: in.messages[wire.OpAtomicResponse], AtomicsDoneOut: out.messages[wire.OpAtomicResponse],
+		Holds:       q.in.hold.count,
 		MostReadsIn: uint64(in.reads), MostReadsOut: uint64(out.reads),
 	}
 	if q.in.ahead != nil {
@@ -84,6 +86,6 @@ func (n *byOpcode) sum(is func(*wire.OpInfo) bool) (all uint64) {
 // sends reports whether a message of this kind is a Send.
 func sends(op *wire.OpInfo) bool { return !op.Tagged && op.Queue == wire.QueueSend && !op.Immediate }
 
-func immediates(op *wire.OpInfo) bool { return op.Immediate }
+func immediates(op *wire.OpInfo) bool { return op.Immediate || op.WithImm }
 
 func invalidates(op *wire.OpInfo) bool { return op.Invalidates }

@@ -19,6 +19,7 @@ func (s *Stats) Add(o *Stats) {
 		{&s.InvalidatesIn, o.InvalidatesIn}, {&s.InvalidatesOut, o.InvalidatesOut},
 		{&s.ImmediatesIn, o.ImmediatesIn}, {&s.ImmediatesOut, o.ImmediatesOut},
 		{&s.AtomicsIn, o.AtomicsIn}, {&s.AtomicsOut, o.AtomicsOut},
+		{&s.Holds, o.Holds},
 		{&s.AtomicsDoneIn, o.AtomicsDoneIn}, {&s.AtomicsDoneOut, o.AtomicsDoneOut},
 	} {
 		*c.sum += c.n

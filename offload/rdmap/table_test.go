@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/stag-rdma/stag/offload/clock"
 	"github.com/stag-rdma/stag/offload/work"
 	"github.com/stag-rdma/stag/tpt"
 )
@@ -93,5 +94,30 @@ func TestLocalInvalidateRefused(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// A step performs only so many requests without a message, and asks for another step at once.
+func TestStepEndsAmongTableRequests(t *testing.T) {
+	const n = 2*performMost + 10
+	s := open(t, withQueues(n), withCQ(n))
+	stag, _ := s.region(64, s.pd, every)
+	for i := range n {
+		s.q.PostSend(invalidation(uint64(i), stag))
+	}
+	steps := 0
+	for done := 0; done < n; steps++ {
+		if steps != 0 && !s.q.Deadline().Due(s.now) {
+			t.Fatalf("%d of %d requests have completed, and no step is due", done, n)
+		}
+		s.turn()
+		got := make([]work.Completion, n)
+		k := s.cq.Poll(got)
+		if done += k; k > performMost {
+			t.Fatalf("one step has performed %d requests", k)
+		}
+	}
+	if steps < 3 || s.q.Deadline() != clock.Never {
+		t.Errorf("%d steps, and the next is due at %d", steps, s.q.Deadline())
 	}
 }

@@ -9,14 +9,15 @@ import (
 	"github.com/stag-rdma/stag/tpt"
 )
 
-// Each opcode of RFC 5040 has a function that receives it, and each opcode of RFC 7306 has
-// one if both ends speak it. Any other opcode ends the connection as unexpected, whatever
+// Each opcode of RFC 5040 has a function that receives it, and each opcode of RFC 7306 and of
+// ExtImmediate has one if both ends speak it. Any other opcode ends the connection as unexpected, whatever
 // its header and queue.
 func TestEveryOpcodeHasAPlace(t *testing.T) {
-	for _, speaks := range []bool{false, true} {
-		with := func(s *setup) { s.agree.RFC7306 = speaks }
+	for last, with := range map[wire.Opcode]change{
+		wire.OpTerminate: func(*setup) {}, wire.OpAtomicResponse: withRFC7306, wire.OpSendSEImm: withShortImm,
+	} {
 		for o := wire.Opcode(0); o < 16; o++ {
-			known := o <= wire.OpTerminate || speaks && o <= wire.OpAtomicResponse
+			known := o <= last
 			if got := open(t, with).q.receiver(o) != nil; got != known {
 				t.Errorf("%v is received: %v, want %v", o, got, known)
 			}

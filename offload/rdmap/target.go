@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/stag-rdma/stag/offload/ddp"
+	"github.com/stag-rdma/stag/offload/reach"
 	"github.com/stag-rdma/stag/offload/wire"
 	"github.com/stag-rdma/stag/tpt"
 )
@@ -30,10 +31,10 @@ func (q *QP) recvAtomicRequest(s *ddp.Segment) Code {
 	}
 	p := pendingAtomic{request: r}
 	if q.irq.count == q.atomics.pending.count { // no Read waits
-		if code := q.execute(&p); code != (Code{}) {
+		if code := q.execute(&p, true); code != (Code{}) {
 			return code
 		}
-	} else if _, code := q.word(&r); code != (Code{}) {
+	} else if _, code := q.word(&r, true); code != (Code{}) {
 		return code
 	}
 	q.acceptRequest(s, inRead{atomic: true})
@@ -47,7 +48,7 @@ func (q *QP) recvAtomicRequest(s *ddp.Segment) Code {
 func (q *QP) beginAtomicResponse(r *inRead) bool {
 	p := q.atomics.pending.front()
 	if !p.done {
-		if code := q.execute(p); code != (Code{}) {
+		if code := q.execute(p, false); code != (Code{}) {
 			q.terminateAtomic(code, &p.request, r.header)
 			return false
 		}
@@ -58,36 +59,45 @@ func (q *QP) beginAtomicResponse(r *inRead) bool {
 	return true
 }
 
-// word returns the word that r names. The checks of the table come first, in their usual
-// order. The offset and the address must both be multiples of 8 (RFC 7306 §8.2).
-func (q *QP) word(r *wire.AtomicRequestFields) (*atomic.Uint64, Code) {
+// word returns the 8 octets that r names. The checks of the table come first, in their usual
+// order. The offset and the address must both be multiples of 8 (RFC 7306 §8.2). arrives says
+// that the Request is being received, so that it can wait for memory.
+func (q *QP) word(r *wire.AtomicRequestFields, arrives bool) ([]byte, Code) {
 	mem, f := q.known().peers.Check(q.cfg.Table, tpt.Access{
 		STag: r.STag, PD: q.cfg.PD, QP: q.cfg.Number, Right: tpt.RemoteAtomic, TO: r.TO, Len: wire.AtomicLen,
 	})
+	if f == tpt.Unresolved && arrives {
+		return nil, q.resolve(r.STag, readCode(tpt.BadSTag))
+	}
 	if f != tpt.OK {
+		q.lost(f)
 		return nil, readCode(f)
 	}
-	w := wordAt(mem)
-	if w == nil || r.TO%wire.AtomicLen != 0 {
+	if wordAt(mem) == nil || r.TO%wire.AtomicLen != 0 {
 		return nil, OpStream
 	}
 	if q.in.ahead != nil {
 		q.in.ahead.written(mem, len(mem))
 	}
-	return w, Code{}
+	return mem, Code{}
 }
 
 // execute executes an Atomic Request.
-func (q *QP) execute(p *pendingAtomic) Code {
-	w, code := q.word(&p.request)
+func (q *QP) execute(p *pendingAtomic, arrives bool) Code {
+	mem, code := q.word(&p.request, arrives)
 	if code != (Code{}) {
 		return code
 	}
 	how := complete
-	if q.known().peers.External() {
-		p.old, how = modifyGuarded(w, &p.request)
-	} else {
-		p.old = modify(w, &p.request)
+	switch {
+	case !q.known().peers.External():
+		p.old = modify(wordAt(mem), &p.request)
+	case !q.land():
+		return q.in.far.lost
+	case reach.Foreign(mem):
+		p.old, how = modifyElsewhere(mem, &p.request)
+	default:
+		p.old, how = modifyGuarded(wordAt(mem), &p.request)
 	}
 	if how != complete {
 		q.vanished(p.request.STag)

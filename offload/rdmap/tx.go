@@ -29,6 +29,7 @@ type outgoing struct {
 	what   carries
 	sum    byte                           // sum of octets that are read only to test whether they can be read
 	turn   bool                           // a Response was sent last, so that a work request is next
+	busy   bool                           // the step has ended with requests without a message that it did not perform
 	pos    uint32                         // aRequest: position of the request in the send queue
 	wr     *work.SendWQE                  // aRequest: copy of the request, made before its first segment
 	fixed  [wire.ReadRequestLen + 32]byte // whole payload of a message that is always one segment, such as a Read Request or Terminate
@@ -49,9 +50,9 @@ func (q *QP) Transmit(now clock.Instant, s stream.Stream) {
 	if why := q.wantAbort.Load(); why != nil && q.phase() != Errored {
 		q.lose(s, *why)
 	}
-	if q.held.active {
+	if q.in.held.active {
 		q.settle(s)
-		if !q.held.active {
+		if !q.in.held.active {
 			q.receive(s)
 		}
 	}
@@ -64,7 +65,7 @@ func (q *QP) Transmit(now clock.Instant, s stream.Stream) {
 		q.elapse()
 		q.out.pace.Load().resume(q.now)
 		q.send(s)
-		if q.overrun {
+		if q.losses.overrun {
 			q.overflowed()
 		}
 		if q.sq.Broken() || q.rq.Broken() {
@@ -84,11 +85,21 @@ func (q *QP) Transmit(now clock.Instant, s stream.Stream) {
 	}
 }
 
+// performMost is how many requests without a message a step performs. The memory of a queue
+// may be another process's, which may post such requests as fast as the step performs them.
+const performMost = 256
+
 // send sends messages, one after the other, while the stream has room.
 func (q *QP) send(s stream.Stream) {
+	performed := 0
+	q.out.busy = false
 	for q.out.msg.Open() || q.begin() {
-		if !q.out.msg.Open() {
-			continue // begin has performed a request without a message
+		if !q.out.msg.Open() { // begin has performed a request without a message
+			if performed++; performed == performMost {
+				q.out.busy = true
+				break
+			}
+			continue
 		}
 		if q.out.pace.Load().deadline() != clock.Never && q.paced() {
 			break
@@ -104,6 +115,9 @@ func (q *QP) send(s stream.Stream) {
 	q.retire()
 	q.out.mem.forget()
 	q.out.whole = nil
+	if q.in.far != nil {
+		q.in.far.unstage(&q.out)
+	}
 }
 
 // sendSegment sends one segment of the current message. sendSegment returns false if
@@ -127,6 +141,12 @@ func (q *QP) sendSegment(s stream.Stream) bool {
 		return false
 	}
 	at := m.Sent()
+	if q.out.mem.where == farAway {
+		if piece, ok := q.fetch(at); !ok {
+			q.unreadable(s, at, piece, reaching)
+			return false
+		}
+	}
 	if piece, how := q.emit(s, n); how != complete {
 		if how != refused {
 			q.unreadable(s, at, piece, how)
@@ -148,7 +168,7 @@ func (q *QP) sendSegment(s stream.Stream) bool {
 // piece.
 func (q *QP) emit(s stream.Stream, n int) (at int, how access) {
 	o := &q.out
-	if o.mem.external {
+	if o.mem.where != atHome {
 		return q.emitGuarded(s, n)
 	}
 	b := q.tx.Begin(s, o.msg.HeaderLen()+n)
@@ -198,6 +218,9 @@ func (q *QP) fill(s stream.Stream, room, n int) int {
 
 // sent handles a message whose last segment has been sent.
 func (q *QP) sent() {
+	if q.in.far != nil {
+		q.in.far.dropStage()
+	}
 	switch q.out.what {
 	case aRequest:
 		w := q.sq.At(q.out.pos)

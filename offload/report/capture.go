@@ -31,7 +31,18 @@ type Packet struct {
 type Batch struct {
 	Packets []Packet
 	Streams []Stream // the connections whose first captured packets are in this Batch
+	Moves   []Move   // connections that have moved between ports
 	Lost    uint64   // packets lost since the capture began, because the reader was too slow
+}
+
+// Move says that a connection has moved from one port of the adapter to another. The
+// packets of the connection may be in the same Batch, in an earlier or in a later one.
+type Move struct {
+	At       time.Time // time when the connection left its port
+	Flow     uint32    // number of the flow, as in Packet
+	From, To string    // names of the devices
+	Cause    string    // asked, route, carrier, lost, drain or failed
+	Frozen   uint64    // microseconds for which no engine ran the connection
 }
 
 // ISCSI is the Kind of a stream of iSCSI, as in Flow.Kind.

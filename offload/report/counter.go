@@ -9,7 +9,7 @@ import (
 // Counter is a count that only grows.
 type Counter struct {
 	Device string `json:"device,omitempty"` // name of the device; "" for the whole adapter, or if the enclosing object names the device
-	Layer  string `json:"layer"`            // one of steer, placeholder, engine, wire, tcp, xsk, xsk_kernel, rdmap, tpt, verbs, capture, iscsi_initiator, iscsi_target, and the last two with _reason and _latency
+	Layer  string `json:"layer"`            // one of steer, placeholder, engine, wire, tcp, xsk, xsk_kernel, rdmap, tpt, group, verbs, capture, move, move_cause, move_frozen, iscsi_initiator, iscsi_target, and the last two with _reason and _latency
 	Name   string `json:"name"`             // name in snake_case, as in docs/counters.md
 	Value  uint64 `json:"value"`
 }

@@ -31,6 +31,7 @@ type Device struct {
 	HeapSize  uint64         `json:"heap_size"`                       // size in octets of the adapter's region heap
 	HeapFree  uint64         `json:"heap_free"`                       // free octets of the adapter's region heap
 	MaxMRs    int            `json:"max_mrs"`                         // largest number of regions of the adapter
+	Drained   bool           `json:"drained,omitempty"`               // no connection moves to the port
 	Speed     uint64         `json:"speed_bits_per_second,omitempty"` // speed of the link; 0: unknown
 }
 
@@ -70,6 +71,7 @@ func (d Device) Details() [][2]string {
 	return [][2]string{
 		{"path", d.Path},
 		{"state", d.State},
+		{"drained", when(d.Drained, "yes")},
 		{"ifindex", Word("", d.Ifindex)},
 		{"mac", d.MAC},
 		{"vlan", Word("", d.VLAN)},

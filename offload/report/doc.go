@@ -2,7 +2,7 @@
 // values. `stag show` and the control socket give these values out as JSON.
 //
 //	Engine            one adapter of one process
-//	 ├ Device         a port
+//	 ├ Device         a port; Port, its moves of connections
 //	 ├ Flow           a connection that was taken over; Queue, its AF_XDP queues
 //	 ├ QP, CQ, MR     the verbs' objects
 //	 ├ Session, LUN   iSCSI sessions, and logical units that are served or used

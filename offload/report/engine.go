@@ -17,12 +17,14 @@ type Engine struct {
 
 	Counts   *Counts   `json:"counts,omitzero"`
 	Devices  []Device  `json:"devices,omitzero"`
+	Ports    []Port    `json:"ports,omitzero"`
 	Flows    []Flow    `json:"flows,omitzero"`
 	QPs      []QP      `json:"qps,omitzero"`
 	CQs      []CQ      `json:"cqs,omitzero"`
 	SRQs     []SRQ     `json:"srqs,omitzero"`
 	ISCSI    []Session `json:"iscsi,omitzero"`
 	LUNs     []LUN     `json:"luns,omitzero"`
+	Clients  []Client  `json:"clients,omitzero"`
 	Queues   []Queue   `json:"queues,omitzero"`
 	Counters []Counter `json:"counters,omitzero"`
 	MRs      []MR      `json:"mrs,omitzero"`

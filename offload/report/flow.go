@@ -42,7 +42,11 @@ type Flow struct {
 	// connection itself does not change. Diverted is "" if the kernel would send the
 	// packets the same way.
 	Diverted string `json:"diverted,omitempty"`
-	TCP      *TCP   `json:"tcp,omitempty"` // state of the connection; nil if no engine runs the flow, and after the connection has ended
+	// Arrives is the other port of the adapter at which segments of the flow arrive, if
+	// they do. ArrivesPercent is how many of the last 1024 segments did, in percent.
+	Arrives        string `json:"arrives,omitempty"`
+	ArrivesPercent int    `json:"arrives_percent,omitempty"`
+	TCP            *TCP   `json:"tcp,omitempty"` // state of the connection; nil if no engine runs the flow, and after the connection has ended
 }
 
 // Columns returns the row of `stag show flows` without its process, in the words of
@@ -70,7 +74,15 @@ func (f Flow) state() string {
 // Line returns the line below the row: the facts of the connection, and those of the flow
 // entry.
 func (f Flow) Line() string {
-	return Words(f.TCP.line(), f.Kind, "id:"+f.ID.String(), f.queue(), Word("vlan:", f.VLAN), Word("via:", f.NextHop), fmt.Sprintf("age:%ds", f.Age))
+	return Words(f.TCP.line(), f.Kind, "id:"+f.ID.String(), f.queue(), Word("vlan:", f.VLAN), Word("via:", f.NextHop), f.arrives(), fmt.Sprintf("age:%ds", f.Age))
+}
+
+// arrives returns where segments arrive, if some arrive at another port.
+func (f Flow) arrives() string {
+	if f.Arrives == "" {
+		return ""
+	}
+	return fmt.Sprintf("arrives %s %d%%", f.Arrives, f.ArrivesPercent)
 }
 
 // queue returns the queue whose engine owns the flow. A new flow has no owner for a moment.

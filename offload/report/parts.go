@@ -23,11 +23,13 @@ const (
 	PartSRQs
 	PartISCSI
 	PartLUNs
+	PartPorts
+	PartClients
 
-	AllParts = PartDevices | PartFlows | PartQPs | PartMRs | PartCQs | PartSRQs | PartQueues | PartCounters | PartCounts | PartISCSI | PartLUNs
+	AllParts = PartDevices | PartFlows | PartQPs | PartMRs | PartCQs | PartSRQs | PartQueues | PartCounters | PartCounts | PartISCSI | PartLUNs | PartPorts | PartClients
 )
 
-var partNames = []string{"devices", "flows", "qps", "mrs", "cqs", "queues", "counters", "counts", "srqs", "iscsi", "luns"}
+var partNames = []string{"devices", "flows", "qps", "mrs", "cqs", "queues", "counters", "counts", "srqs", "iscsi", "luns", "ports", "clients"}
 
 // Any reports whether p has one of the parts in q.
 func (p Parts) Any(q Parts) bool { return p&q != 0 }

@@ -30,7 +30,8 @@ type QP struct {
 	IRD        int             `json:"ird"`
 	ORD        int             `json:"ord"`
 	Rate       uint64          `json:"rate,omitempty"`       // limit of the transmission in octets of payload per second; 0: no limit
-	Extensions []string        `json:"extensions,omitempty"` // extensions of the protocols that the ends use: aligned_fpdus, rfc7306
+	Extensions []string        `json:"extensions,omitempty"` // extensions of the protocols that the ends use: aligned_fpdus, rfc7306, immediate
+	Holding    uint64          `json:"holding_ms,omitempty"` // time for which a message of the peer has been waiting for a receive; 0: none waits
 	Error      string          `json:"error,omitempty"`      // error that ended the connection; "" if there was none
 	Counters   []Counter       `json:"counters"`             // counters of layer rdmap
 }
@@ -39,7 +40,7 @@ type QP struct {
 func (q QP) Columns() []string {
 	return []string{"link " + cmp.Or(q.Device, "-"), fmt.Sprint("lqpn ", q.Number), "type RC", "state " + strings.ToUpper(q.State), fmt.Sprint("pdn ", q.PD),
 		fmt.Sprint("scqn ", q.SendCQ), fmt.Sprint("rcqn ", q.RecvCQ), fmt.Sprint("sq ", q.SendDepth), fmt.Sprint("rq ", q.RecvDepth),
-		Word("srqn ", q.SRQ), Word("rate ", q.Rate)}
+		Word("srqn ", q.SRQ), Word("rate ", q.Rate), Word("holding_ms ", q.Holding)}
 }
 
 // Connection returns the facts about the QP's connection, or "" while there is none.

@@ -31,7 +31,7 @@ func TestSchema(t *testing.T) {
 	}
 	root.compare(t, "engine", Engine{})
 	for name, v := range map[string]any{
-		"counts": Counts{}, "device": Device{}, "flow": Flow{}, "tcp": TCP{}, "qp": QP{}, "cq": CQ{}, "srq": SRQ{}, "session": Session{}, "lun": LUN{}, "mr": MR{}, "queue": Queue{}, "counter": Counter{},
+		"counts": Counts{}, "device": Device{}, "port": Port{}, "flow": Flow{}, "tcp": TCP{}, "qp": QP{}, "cq": CQ{}, "srq": SRQ{}, "session": Session{}, "lun": LUN{}, "client": Client{}, "mr": MR{}, "queue": Queue{}, "counter": Counter{},
 	} {
 		root.Defs[name].compare(t, name, v)
 	}

@@ -111,6 +111,16 @@ type ULP interface {
 	Deadline() clock.Instant
 }
 
+// Client is a ULP that works for a client of the process. The engine shares its transmission
+// between clients, and not between connections.
+type Client interface {
+	ULP
+
+	// Client returns the number of the client. 0 means the process itself. The number does
+	// not change while the ULP has a stream.
+	Client() uint32
+}
+
 // Placer is a ULP that knows the place of octets before they arrive, such as the rest of a
 // long PDU. A Stream that must copy received octets anyway, as the kernel port must, copies
 // them to that place. Views never shows these octets.

@@ -56,6 +56,9 @@ type Info struct {
 	ECN                      bool   // ECN was negotiated
 }
 
+// InRTO reports whether the retransmission timer has expired since the last acknowledgement.
+func (c *Conn) InRTO() bool { return c.rtt.backoff != 0 }
+
 // NoThreshold is the slow-start threshold before the first loss. NoThreshold means no
 // limit.
 const NoThreshold = math.MaxUint32

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -38,6 +39,34 @@ func (e *end) export(t tb, now clock.Instant) State {
 	e.m.empty(t)
 	if done, err := e.c.Done(); !done || err != ErrExported {
 		t.Fatalf("%s: after Export, Done is %v, %v", e.name, done, err)
+	}
+	return carried(t, now, st)
+}
+
+// carried encodes and decodes st. The result must be equal to st, also in a process whose
+// clock is another. Every second connection continues with the decoded State.
+func carried(t tb, now clock.Instant, st State) State {
+	b, err := st.AppendTo(nil, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := DecodeState(b, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, st) {
+		t.Fatalf("encoded\n%+v\n%+v\nand decoded\n%+v\n%+v", st, st.Moved, got, got.Moved)
+	}
+	elsewhere := now - 3e15
+	far, err := DecodeState(b, elsewhere)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := far.AppendTo(nil, elsewhere); err != nil || !bytes.Equal(again, b) {
+		t.Fatalf("encoded again with another clock: %v, equal %v", err, bytes.Equal(again, b))
+	}
+	if st.SndNxt%2 == 0 {
+		return got
 	}
 	return st
 }

@@ -14,6 +14,7 @@ const (
 	ExtPaging                  // messages about memory that must be fetched before it can be used
 	ExtRails                   // a QP may use further connections
 	ExtRailJoin                // this connection is a further connection of a QP
+	ExtImmediate               // with ExtRFC7306: Immediate Data as InfiniBand has it
 )
 
 // Has reports whether all extensions of x are in e.

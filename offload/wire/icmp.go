@@ -13,11 +13,12 @@ import (
 //	| type | code | checksum | unused | MTU | quoted packet   ICMPv4
 //	| type | code | checksum |     MTU      | quoted packet   ICMPv6
 const (
-	icmpType  = 0
-	icmpCode  = 1
-	icmp4MTU  = 6
-	icmp6MTU  = 4
-	icmpQuote = 8
+	icmpType     = 0
+	icmpCode     = 1
+	icmpChecksum = 2
+	icmp4MTU     = 6
+	icmp6MTU     = 4
+	icmpQuote    = 8
 
 	icmp4Unreachable = 3
 	icmp4FragNeeded  = 4

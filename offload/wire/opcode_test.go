@@ -20,6 +20,7 @@ func TestOpcodeRows(t *testing.T) {
 		5: {header: "0", solicited: true}, 6: {header: "0", solicited: true, invalidates: true},
 		7: {header: "2"},
 		8: {header: "0"}, 9: {header: "0", solicited: true}, 10: {header: "1", response: 11}, 11: {header: "3"},
+		12: {header: "0"}, 13: {header: "0", solicited: true},
 	}
 	for op := wire.Opcode(0); op < 255; op++ {
 		got := wire.InfoOf(op)
@@ -35,7 +36,7 @@ func TestOpcodeRows(t *testing.T) {
 			header = string('0' + rune(got.Queue))
 		}
 		if header != w.header || got.Solicited != w.solicited || got.Invalidates != w.invalidates || got.Response != w.response || got.Answered != (w.response != 0) ||
-			got.Extension != (op > 7) || got.Immediate != (op == 8 || op == 9) {
+			got.Extension != (op > 7) || got.Immediate != (op == 8 || op == 9) || got.WithImm != (op > 11) {
 			t.Errorf("%v: %+v", op, *got)
 		}
 	}

@@ -229,7 +229,7 @@ func TestNames(t *testing.T) {
 	for op, want := range map[wire.Opcode]string{
 		wire.OpWrite: "RDMA Write", wire.OpReadRequest: "RDMA Read Request", wire.OpReadResponse: "RDMA Read Response",
 		wire.OpSend: "Send", wire.OpSendInvalidate: "Send with Invalidate", wire.OpTerminate: "Terminate",
-		wire.OpAtomicResponse: "Atomic Response", 12: "RDMAP opcode 12", 15: "RDMAP opcode 15",
+		wire.OpAtomicResponse: "Atomic Response", wire.OpSendImm: "Send with Immediate", 14: "RDMAP opcode 14", 15: "RDMAP opcode 15",
 	} {
 		if op.String() != want {
 			t.Errorf("opcode %d is called %q, want %q", uint8(op), op, want)

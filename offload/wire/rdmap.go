@@ -19,7 +19,8 @@ const (
 
 func rdmapControl(op Opcode) uint8 { return RDMAPVersion<<rdmapVersionShift | uint8(op)&opcodeMask }
 
-// Opcode is the number of an RDMAP operation, four bits (RFC 5040 §4.1, RFC 7306 §4).
+// Opcode is the number of an RDMAP operation, four bits (RFC 5040 §4.1, RFC 7306 §4). No RFC
+// assigns the numbers of ExtImmediate.
 type Opcode uint8
 
 const (
@@ -35,6 +36,8 @@ const (
 	OpImmediateSE      Opcode = 9  // RFC 7306
 	OpAtomicRequest    Opcode = 10 // RFC 7306
 	OpAtomicResponse   Opcode = 11 // RFC 7306
+	OpSendImm          Opcode = 12 // ExtImmediate
+	OpSendSEImm        Opcode = 13 // ExtImmediate
 )
 
 // OpInfo holds the properties of an opcode (RFC 5040 §4.3 Figure 4, RFC 7306 §5).
@@ -46,8 +49,9 @@ type OpInfo struct {
 	Invalidates bool   // the header names an STag to invalidate
 	Answered    bool   // the receiver answers with a message of opcode Response
 	Response    Opcode
-	Extension   bool // RFC 7306 defines the opcode: only a peer that speaks it may get one
+	Extension   bool // RFC 7306 or ExtImmediate defines the opcode: only a peer that speaks it may get one
 	Immediate   bool // the payload goes into the completion, not into the receive's memory
+	WithImm     bool // the header has 32 bits of Immediate Data in the place of the STag to invalidate
 }
 
 var opcodes = [...]OpInfo{
@@ -63,11 +67,13 @@ var opcodes = [...]OpInfo{
 	OpImmediateSE:      {Name: "Immediate Data with Solicited Event", Queue: QueueSend, Solicited: true, Extension: true, Immediate: true},
 	OpAtomicRequest:    {Name: "Atomic Request", Queue: QueueReadRequest, Answered: true, Response: OpAtomicResponse, Extension: true},
 	OpAtomicResponse:   {Name: "Atomic Response", Queue: QueueAtomicResponse, Extension: true},
+	OpSendImm:          {Name: "Send with Immediate", Queue: QueueSend, Extension: true, WithImm: true},
+	OpSendSEImm:        {Name: "Send with Solicited Event and Immediate", Queue: QueueSend, Solicited: true, Extension: true, WithImm: true},
 }
 
 var unknownOp OpInfo
 
-// InfoOf returns the row of op. The row of an opcode that no RFC defines has no Name.
+// InfoOf returns the row of op. The row of an opcode that is not known has no Name.
 func InfoOf(op Opcode) *OpInfo {
 	if int(op) < len(opcodes) {
 		return &opcodes[op]

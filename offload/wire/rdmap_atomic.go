@@ -143,3 +143,11 @@ func ParseImmediate(payload []byte) (data uint64, ok bool) {
 	}
 	return binary.BigEndian.Uint64(payload), true
 }
+
+// WriteImmediate returns the Immediate Data of a Write with Immediate between ends that have
+// agreed on ExtImmediate. The high half is the length of the Write in octets, and the low
+// half is what the application has posted.
+func WriteImmediate(length, data uint32) uint64 { return uint64(length)<<32 | uint64(data) }
+
+// SplitImmediate splits the result of WriteImmediate.
+func SplitImmediate(data uint64) (length, low uint32) { return uint32(data >> 32), uint32(data) }

@@ -79,11 +79,8 @@ func NewCQ(depth int, board *signal.Board) *CQ {
 // stay mapped as long as the CQ is used. A file that other processes map too must have
 // the seal F_SEAL_SHRINK. NewCQIn clears the memory.
 func NewCQIn(memory []byte, depth int, board *signal.Board) (*CQ, error) {
-	if depth < 1 || depth > 1<<30 {
-		return nil, fmt.Errorf("completion ring for %d completions: want 1 to 2^30", depth)
-	}
-	if err := fits(memory, CQRingLen(depth)); err != nil {
-		return nil, fmt.Errorf("completion ring for %d completions: %w", depth, err)
+	if err := fitsCQ(memory, depth); err != nil {
+		return nil, err
 	}
 	clear(memory)
 	c := layCQ(memory, memory[slotsAt:], cqSize(depth), board)
@@ -91,10 +88,23 @@ func NewCQIn(memory []byte, depth int, board *signal.Board) (*CQ, error) {
 	return c, nil
 }
 
+// fitsCQ checks the memory for a completion ring.
+func fitsCQ(memory []byte, depth int) error {
+	if depth < 1 || depth > 1<<30 {
+		return fmt.Errorf("completion ring for %d completions: want 1 to 2^30", depth)
+	}
+	if err := fits(memory, CQRingLen(depth)); err != nil {
+		return fmt.Errorf("completion ring for %d completions: %w", depth, err)
+	}
+	return nil
+}
+
+func cqShape(n int) shape { return shape{version: LayoutVersion, depth: uint32(n), slot: cellLen} }
+
 // layCQ makes a CQ of n cells. n must be a power of two.
 func layCQ(ends, cells []byte, n int, board *signal.Board) *CQ {
 	c := &CQ{ends: cqEndsAt(ends), board: board}
-	c.ends.shape = shape{version: LayoutVersion, depth: uint32(n), slot: cellLen}
+	c.ends.shape = cqShape(n)
 	r := newCQRing(cells, n)
 	c.newest.Store(r)
 	c.oldest.Store(r)

@@ -80,17 +80,29 @@ func TestOperandsWithoutRoom(t *testing.T) {
 	}
 }
 
-// Immediate Data takes the place of two fields of a cell that are 0 then.
+// Immediate Data of more than 32 bits takes the place of two fields of a cell. Shorter
+// Immediate Data takes the place of one, and the length stays.
 func TestCompletionWithImmediate(t *testing.T) {
-	c := NewCQ(4, new(signal.Board))
+	mem, other := twice(t, CQRingLen(4))
+	c, err := NewCQIn(mem, 4, new(signal.Board))
+	if err != nil {
+		t.Fatal(err)
+	}
 	c.News.Fire = func() {}
 	want := []Completion{
 		{ID: 1, Op: WCRecvImm, Solicited: true, QP: 7, WithImm: true, Imm: 0x1122334455667788},
 		{ID: 2, Op: WCRecv, QP: 7, Invalidated: 5, Length: 6},
 		{ID: 3, Op: WCRecvImm, QP: 7, WithImm: true},
+		{ID: 4, Op: WCRecv, QP: 7, WithImm: true, Imm: 1<<32 - 1, Length: 1<<32 - 2},
 	}
 	for _, w := range want {
 		c.Push(new(Places), w, false)
+	}
+	for i, cell := range [][3]uint32{{1, 0x55667788, 0x11223344}, {0, 5, 6}, {2, 0, 0}, {2, 1<<32 - 1, 1<<32 - 2}} {
+		at := other[192+32*i:]
+		if got := [3]uint32{uint32(at[19]), ne.Uint32(at[20:]), ne.Uint32(at[24:])}; got != cell {
+			t.Errorf("cell %d has %x, want %x", i, got, cell)
+		}
 	}
 	got := make([]Completion, 4)
 	if got = got[:c.Poll(got)]; !slices.Equal(got, want) {

@@ -16,6 +16,7 @@ import (
 //
 //	  0  tail u32  written by the poster
 //	 64  done u64  written by the transport: silent * 2^32 + head
+//	 72  waits u32 written by the transport, in a receive ring only
 //	128  version u32  132 depth u32   136 slot u32  140 elements u32  144 inline u32
 //	192  the slots
 //
@@ -76,17 +77,20 @@ import (
 //	| seq u64 | id u64 | op | status | solicited | imm | invalidated | length | qp |
 //
 // With imm 1, the cell has the low half of the Immediate Data in the place of invalidated
-// and the high half in the place of length.
+// and the high half in the place of length, and the length is 0. With imm 2, the
+// Immediate Data has 32 bits and is in the place of invalidated, and length is the length.
 //
 // A cell is filled when seq is p + 1. The poller takes completions from head on, then
 // stores head. armed is 0, 1 for solicited completions and failures, or 2 for all. The
 // transport sets armed to 0 when it notifies the poller.
 //
-// Both sides access tail, done, free, head, armed, overrun and seq as atomic words. In terms of
+// Both sides access tail, done, waits, free, head, armed, overrun and seq as atomic words. In terms of
 // C11, the poster fills a slot and then stores tail with memory_order_release, and loads
 // done or free with memory_order_acquire before it fills a slot again. The poller loads seq with
 // memory_order_acquire, reads the cell, and then stores head with memory_order_release.
-// A poller that is going to sleep stores armed and then loads seq of the next cell, both
+// waits is not 0 while a message waits for a receive, and from the time on when receives are
+// flushed. The poster must then wake the transport. A poster of receives loads waits after it has stored tail, both with
+// memory_order_seq_cst. A poller that is going to sleep stores armed and then loads seq of the next cell, both
 // with memory_order_seq_cst. The load is needed because a completion that came before the
 // store causes no notification. The poller replaces 0 by 1 with compare-and-exchange, so
 // that armed stays 2 if it is 2.
@@ -102,7 +106,7 @@ import (
 // (memfd_create(2), fcntl(2)). A process that gets such a descriptor from another process
 // must check the length and the seal before it maps the memory.
 const (
-	LayoutVersion = 2
+	LayoutVersion = 3
 
 	tailAt, headAt, shapeAt, slotsAt = 0, 64, 128, 192
 
@@ -120,10 +124,11 @@ type shape struct{ version, depth, slot, elements, inline uint32 }
 
 // queueEnds are the first lines of a send ring or a receive ring.
 type queueEnds struct {
-	tail atomic.Uint32
-	_    [60]byte
-	done atomic.Uint64 // silent<<32 | head
-	_    [56]byte
+	tail  atomic.Uint32
+	_     [60]byte
+	done  atomic.Uint64 // silent<<32 | head
+	waits atomic.Uint32 // receive ring: a message waits for a receive, or receives are flushed
+	_     [52]byte
 	shape
 }
 
@@ -157,28 +162,41 @@ type cell struct {
 	seq                     atomic.Uint64
 	id                      uint64
 	op, status              uint8
-	solicited, imm          bool
+	solicited               bool
+	imm                     uint8
 	invalidated, length, qp uint32
 }
 
+// These are the values of imm in a cell.
+const (
+	NoImm    uint8 = iota
+	WideImm        // 64 bits, and no length
+	ShortImm       // 32 bits, and a length
+)
+
 // put writes c into the cell.
 func (l *cell) put(c *Completion) {
-	l.id, l.op, l.status, l.solicited, l.imm = c.ID, uint8(c.Op), uint8(c.Status), c.Solicited, c.WithImm
+	l.id, l.op, l.status, l.solicited, l.imm = c.ID, uint8(c.Op), uint8(c.Status), c.Solicited, NoImm
 	l.invalidated, l.length, l.qp = uint32(c.Invalidated), c.Length, c.QP
 	if c.WithImm {
-		l.invalidated, l.length = uint32(c.Imm), uint32(c.Imm>>32)
+		l.imm, l.invalidated = ShortImm, uint32(c.Imm)
+		if high := uint32(c.Imm >> 32); high != 0 {
+			l.imm, l.length = WideImm, high
+		}
 	}
 }
 
 // get reads the cell into c.
 func (l *cell) get(c *Completion) {
 	*c = Completion{
-		ID: l.id, Op: WCOp(l.op), Status: Status(l.status), Solicited: l.solicited, WithImm: l.imm,
+		ID: l.id, Op: WCOp(l.op), Status: Status(l.status), Solicited: l.solicited, WithImm: l.imm != NoImm,
 		Invalidated: tpt.STag(l.invalidated), Length: l.length, QP: l.qp,
 	}
 	if c.WithImm {
-		c.Imm = uint64(l.length)<<32 | uint64(l.invalidated)
-		c.Invalidated, c.Length = 0, 0
+		c.Imm, c.Invalidated = uint64(l.invalidated), 0
+		if l.imm == WideImm {
+			c.Imm, c.Length = c.Imm|uint64(l.length)<<32, 0
+		}
 	}
 }
 

@@ -65,7 +65,7 @@ func TestLayout(t *testing.T) {
 		size uintptr
 		want string
 	}{
-		"ends":      {queueEnds{}, 192, want("tail", 0, "done", 64, "shape", 128)},
+		"ends":      {queueEnds{}, 192, want("tail", 0, "done", 64, "waits", 72, "shape", 128)},
 		"cq ends":   {cqEnds{}, 192, want("head", 0, "armed", 8, "overrun", 64, "shape", 128)},
 		"shape":     {shape{}, 20, want("version", 0, "depth", 4, "slot", 8, "elements", 12, "inline", 16)},
 		"send slot": {sendSlot{}, 32, want("id", 0, "remote", 8, "rkey", 16, "invalidate", 20, "length", 24, "op", 28, "flags", 29, "elements", 30, "inline", 31)},
@@ -293,5 +293,63 @@ func TestMemoryRefused(t *testing.T) {
 	}
 	if _, err := NewCQIn(mem[:n], 4, nil); err == nil {
 		t.Error("a completion ring of another length was accepted")
+	}
+}
+
+// The word waits lies at the documented offset. A queue of one QP sets and clears it. A
+// shared queue sets it for each QP, and clears it when somebody wakes them.
+func TestWaitsInRing(t *testing.T) {
+	one, other := twice(t, RecvRingLen(4, 1))
+	waits := func(want uint32) {
+		t.Helper()
+		if got := ne.Uint32(other[72:]); got != want {
+			t.Errorf("waits is %d, want %d", got, want)
+		}
+	}
+	ring, err := NewRecvRing(one, 4, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var own RecvQueue
+	own.Init(ring, 4, 1)
+	waits(0)
+	own.Wait(true)
+	waits(1)
+	own.Wait(false)
+	waits(0)
+
+	var shared SharedQueue
+	shared.Init(ring, 4, 1, new(signal.Board))
+	var x, y RecvQueue
+	x.Share(&shared)
+	y.Share(&shared)
+	x.Wait(true)
+	y.Wait(true)
+	y.Wait(false)
+	waits(1)
+	if !shared.TakeWaits() || shared.TakeWaits() {
+		t.Error("the waits are not taken once")
+	}
+	waits(0)
+	var none RecvQueue // without a ring nothing happens
+	none.Init(nil, 4, 1)
+	none.Wait(true)
+}
+
+// A state of the version before has the same work requests, and an older one has not.
+func TestStatesOfOtherLayouts(t *testing.T) {
+	var q RecvQueue
+	q.Init(nil, 4, 1)
+	q.Post([]RecvWR{{ID: 5}})
+	for layout, good := range map[uint32]bool{1: false, 2: true, LayoutVersion: true, LayoutVersion + 1: false} {
+		s := q.Export()
+		s.Layout = layout
+		var again RecvQueue
+		again.Init(nil, 4, 1)
+		if err := again.Import(&s); (err == nil) != good {
+			t.Errorf("layout %d: %v", layout, err)
+		} else if good && again.Front().ID != 5 {
+			t.Errorf("layout %d: receive %d", layout, again.Front().ID)
+		}
 	}
 }

@@ -28,6 +28,11 @@ func (a *area) send(pos uint32) *sendSlot { return (*sendSlot)(a.at(pos)) }
 func (a *area) recv(pos uint32) *recvSlot { return (*recvSlot)(a.at(pos)) }
 func (a *area) cell(pos uint64) *cell     { return (*cell)(a.at(uint32(pos))) }
 
+// slot returns all octets of a slot.
+func (a *area) slot(pos uint32) []byte {
+	return unsafe.Slice((*byte)(a.at(pos)), int(a.stride))
+}
+
 // elements returns the body of a slot as n elements. The body must have room for n
 // elements.
 func (a *area) elements(pos uint32, header, n int) []SGE {

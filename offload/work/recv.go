@@ -28,6 +28,7 @@ type RecvQueue struct {
 	// The transport owns these fields.
 	loaded bool // wr is a copy of the request at head, or the receive that was taken from shared
 	broken bool // the poster has written an impossible tail
+	ending bool // see End
 	closed atomic.Bool
 	wr     RecvWQE
 }
@@ -60,12 +61,16 @@ func (q *RecvQueue) Start(pos uint32) {
 
 // Empty reports whether every receive that was posted to q itself has completed.
 func (q *RecvQueue) Empty() bool {
+	if q.closed.Load() {
+		return true
+	}
 	n := q.tail.Load() - q.head.Load()
-	return n == 0 || n > uint32(q.ring.depth) || q.closed.Load()
+	return n == 0 || n > uint32(q.ring.depth)
 }
 
-// Close ends a queue in memory that the caller passed. Later posts are ignored. A queue
-// in its own memory continues, so that the transport can flush it.
+// Close ends a queue in memory that the caller passed. Later posts are ignored, and Empty no
+// longer reads the memory. A queue in its own memory continues, so that the transport can
+// flush it.
 func (q *RecvQueue) Close() { q.closed.Store(q.ends != nil) }
 
 // Broken reports whether the poster has written an impossible position. The transport
@@ -89,6 +94,31 @@ func (q *RecvQueue) Len() uint32 {
 		return 0
 	}
 	return n
+}
+
+// Wait says whether a message waits for a receive, so that a poster of the ring wakes the
+// transport. The caller must look at Front once more after Wait(true), because an earlier
+// post wakes nobody. A SharedQueue forgets Wait(true) at TakeWaits.
+func (q *RecvQueue) Wait(waits bool) {
+	switch {
+	case q.shared != nil:
+		if waits {
+			q.shared.wait()
+		}
+	case q.ends != nil && waits:
+		q.ends.waits.Store(1)
+	case q.ends != nil && !q.ending:
+		q.ends.waits.Store(0)
+	}
+}
+
+// End makes every later poster of the ring wake the transport, which flushes the receives.
+// The caller must look at Front once more.
+func (q *RecvQueue) End() {
+	q.ending = true
+	if q.ends != nil {
+		q.ends.waits.Store(1)
+	}
 }
 
 // Front returns a copy of the oldest receive, or nil if there is none. The copy stays

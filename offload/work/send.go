@@ -90,12 +90,16 @@ func (q *SendQueue) Start(pos uint32) {
 
 // Empty reports whether every posted request has completed.
 func (q *SendQueue) Empty() bool {
+	if q.closed.Load() {
+		return true
+	}
 	n := q.tail.Load() - q.head.Load()
-	return n == 0 || n > uint32(q.ring.depth) || q.closed.Load()
+	return n == 0 || n > uint32(q.ring.depth)
 }
 
-// Close ends a queue in memory that the caller passed. Later posts are ignored. A queue
-// in its own memory continues, so that the transport can flush it.
+// Close ends a queue in memory that the caller passed. Later posts are ignored, and Empty no
+// longer reads the memory. A queue in its own memory continues, so that the transport can
+// flush it.
 func (q *SendQueue) Close() { q.closed.Store(q.ends != nil) }
 
 // Broken reports whether the poster has written an impossible position. The transport

@@ -14,6 +14,7 @@ import (
 // slots before it moves tail.
 type SharedQueue struct {
 	ring   Ring
+	ends   *queueEnds // nil: the caller has passed no memory
 	board  *signal.Board
 	Places *Places
 
@@ -27,6 +28,7 @@ type SharedQueue struct {
 	_      [lineLen]byte // keeps the fields of posters and of takers in different cache lines
 	head   atomic.Uint64 // number of receives that have been taken; the low half is the position of the next one
 	limit  atomic.Uint32 // 0: not armed
+	waits  atomic.Bool   // a message of a QP waits for a receive
 	broken atomic.Bool   // the poster has written an impossible tail
 }
 
@@ -36,7 +38,7 @@ func (q *SharedQueue) Init(ring *Ring, depth, elements int, board *signal.Board)
 	q.ring, q.board = Ring{depth: depth, elements: elements}, board
 	q.Places, q.tail = new(Places), &q.own
 	if ring != nil {
-		q.ring, q.tail = *ring, &ring.ends.tail
+		q.ring, q.ends, q.tail = *ring, ring.ends, &ring.ends.tail
 		q.free(0)
 	}
 }
@@ -122,6 +124,30 @@ func (q *SharedQueue) take(w *RecvWQE, list []SGE) bool {
 		q.tell(pos + 1)
 		return true
 	}
+}
+
+// wait says that a message of a QP waits for a receive.
+func (q *SharedQueue) wait() {
+	q.waits.Store(true)
+	if q.ends != nil {
+		q.ends.waits.Store(1)
+	}
+}
+
+// Waits reports whether TakeWaits would return true.
+func (q *SharedQueue) Waits() bool { return q.waits.Load() }
+
+// TakeWaits reports whether a message of a QP has begun to wait for a receive since the
+// last TakeWaits. The poster, or whoever hears of a post in mapped memory, must then wake
+// every QP that waits. A QP that finds nothing waits again.
+func (q *SharedQueue) TakeWaits() bool {
+	if !q.Waits() {
+		return false
+	}
+	if q.ends != nil {
+		q.ends.waits.Store(0)
+	}
+	return q.waits.Swap(false)
 }
 
 // Arm asks for Low when fewer than limit receives are left, now or after a take. Low is

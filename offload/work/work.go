@@ -233,7 +233,7 @@ type Completion struct {
 	Op          WCOp
 	Status      Status
 	Solicited   bool     // receive: the sender asked for an event
-	WithImm     bool     // receive: Imm is valid; Invalidated and Length are 0
+	WithImm     bool     // receive: Imm is valid, and Invalidated is 0; if Imm has more than 32 bits, Length is 0
 	Invalidated tpt.STag // receive: the STag that the peer invalidated; 0 for none
 	Length      uint32   // receive, Read or atomic operation: octets that were placed
 	QP          uint32   // number of the QP

@@ -1,14 +1,14 @@
 package rdmap
 
-import "unsafe"
+import "github.com/stag-rdma/stag/offload/reach"
 
 // span is a range of addresses. It keeps no memory alive, and is only compared.
-type span struct{ from, to uintptr }
+type span struct{ from, to uint64 }
 
 // spanOf returns the addresses of mem.
 func spanOf(mem []byte) span {
-	from := uintptr(unsafe.Pointer(unsafe.SliceData(mem)))
-	return span{from, from + uintptr(len(mem))}
+	from := reach.Address(mem)
+	return span{from, from + uint64(len(mem))}
 }
 
 func (a span) overlaps(b span) bool { return a.from < b.to && b.from < a.to }
