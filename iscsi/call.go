@@ -43,7 +43,7 @@ func (c *calls) begin(of *sessionConn, q *flow.Queue) {
 	n := q.Depth()
 	c.s, c.c, c.q = of.s, of, q
 	c.room = make(chan struct{}, n)
-	c.waiting = make(map[uint64]*call, n)
+	c.waiting = make(map[uint64]*call) // it grows: few sessions have many calls at a time
 	c.q.News().Fire = c.reap
 	c.naps.ready = func() bool { return len(c.naps.x.done) != 0 || c.naps.ctx.Err() != nil }
 	c.q.Arm()

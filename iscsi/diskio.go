@@ -159,19 +159,27 @@ func (d *Disk) Discard(off, n int64) error {
 
 // WriteZeroes writes zeros to n octets from off on (WRITE SAME).
 func (d *Disk) WriteZeroes(off, n int64) error {
-	if err := d.check("write zeros", n, off); err != nil {
+	return d.WriteSame(make([]byte, d.BlockSize()), off, n)
+}
+
+// WriteSame writes block, which is one logical block, again and again to n octets from off on
+// (WRITE SAME).
+func (d *Disk) WriteSame(block []byte, off, n int64) error {
+	if err := d.check("write the same block to", n, off); err != nil {
 		return err
 	}
 	size := int64(d.BlockSize())
+	if int64(len(block)) != size {
+		return fmt.Errorf("iscsi: write the same block: it has %d octets, and a block of the disk has %d", len(block), size)
+	}
 	most := int64(d.limits.MaxWriteSame)
 	if most == 0 || most > 1<<16-1 {
 		most = 1<<16 - 1 // what WRITE SAME(10) can say
 	}
-	zero := make([]byte, size)
 	for n > 0 {
 		blocks := min(n/size, most)
 		cdb := scsi.WriteSame(uint64(off/size), uint32(blocks), 0)
-		if _, err := d.command(context.Background(), length(&cdb), nil, zero); err != nil {
+		if _, err := d.command(context.Background(), length(&cdb), nil, block); err != nil {
 			return err
 		}
 		off, n = off+blocks*size, n-blocks*size

@@ -177,6 +177,69 @@ func manyCancels(t *testing.T, op byte, aborts bool) {
 	}
 }
 
+// TestISERCancelPieces is TestISERManyCancels for commands of several buffers: those that make
+// a page list, and those that do not.
+func TestISERCancelPieces(t *testing.T) {
+	for _, op := range []iscsi.Op{iscsi.Read, iscsi.Write} {
+		for name, at := range map[string][]int{"pages": {1000, 1000 + 4096}, "no pages": {1000, 3000}} {
+			t.Run(fmt.Sprintf("op %d, %s", op, name), func(t *testing.T) { cancelPieces(t, op, at) })
+		}
+	}
+}
+
+// cancelPieces cancels commands whose buffer is cut at the given octets.
+func cancelPieces(t *testing.T, op iscsi.Op, at []int) {
+	l := &late{}
+	s, p := scripted(t, func(p *peer) { p.script, p.idle = l.script, l.speak })
+	var held atomic.Int32
+	d, err := iscsi.Dial(s.Ctx(), p.url(""), iscsi.Config{Ping: time.Minute, Events: countHeld(t, &held)})
+	s.Must(err)
+	defer func() { s.Check(d.Close()) }()
+	q, err := d.Queue(4)
+	s.Must(err)
+	defer func() { s.Check(q.Close()) }()
+	l.silent.Store(true)
+	const n = 8 << 10
+	buf := random(n, 1)
+	io := iscsi.IO{ID: 1, Op: op, Buffers: [][]byte{buf[:at[0]], buf[at[0]:at[1]], buf[at[1]:]}}
+	for range 120 { // so many that the read below leaves behind answers
+		if n, err := q.Post(io); n != 1 {
+			t.Fatal(err)
+		}
+		time.Sleep(200 * time.Microsecond)
+		if !q.Cancel(1) {
+			t.Fatal("nothing to cancel")
+		}
+		got := make([]iscsi.Completion, 1)
+		for q.Poll(got) == 0 {
+			s.Must(q.Wait(s.Ctx()))
+		}
+		if got[0].Err != iscsi.ErrCanceled {
+			t.Fatalf("a command without an answer: %v", got[0].Err)
+		}
+	}
+	want, disk := bytes.Clone(buf), make([]byte, n)
+	onDisk := make([]byte, n)
+	if op == iscsi.Write { // the target reads what the commands had, not what the program has now
+		onDisk = bytes.Clone(buf)
+		clear(buf)
+		clear(want)
+	}
+	l.silent.Store(false)
+	p.poke()
+	rig.Eventually(t, "the disk has the octets of the canceled commands", func() bool {
+		_, err := d.ReadAt(disk, 0)
+		s.Must(err)
+		return bytes.Equal(disk, onDisk)
+	})
+	if !bytes.Equal(buf, want) {
+		t.Error("the buffers of a canceled command have changed")
+	}
+	if held.Load() != 0 {
+		t.Errorf("%d connections have ended", held.Load())
+	}
+}
+
 // countHeld counts the ends of connections.
 func countHeld(t *testing.T, n *atomic.Int32) func(iscsi.Event) {
 	return func(e iscsi.Event) {

@@ -279,6 +279,9 @@ func TestMultipathDial(t *testing.T) {
 	if p := d.Paths(); len(p) != 2 || p[1].State != iscsi.PathActive {
 		t.Errorf("paths %+v", p)
 	}
+	if err := d.Register(1, false); err == nil || !strings.Contains(err.Error(), "several paths") {
+		t.Errorf("a registration over two paths: %v", err)
+	}
 	s.Check(d.Close())
 	if _, err := iscsi.DialSession(context.Background(), nobody+"?path=h", iscsi.Config{}); err == nil || !strings.Contains(err.Error(), "one path") {
 		t.Errorf("a session over two paths: %v", err)

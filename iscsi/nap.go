@@ -53,7 +53,7 @@ func (n *nap) wait(ctx context.Context, of linked, x *call) bool {
 	defer n.asleep.Store(false)
 	n.follow(ctx, of)
 	if x != nil { // the next call has another context
-		defer n.leave()
+		defer n.forget()
 	}
 	for !n.ready() {
 		r, ok := of.link().Runner().(adapter.Sleeper)
@@ -74,6 +74,12 @@ func (n *nap) follow(ctx context.Context, of linked) {
 	if n.ctx = ctx; ctx.Done() != nil {
 		n.stop = context.AfterFunc(ctx, func() { n.end(of) })
 	}
+}
+
+// forget forgets the call and its context.
+func (n *nap) forget() {
+	n.x = nil
+	n.leave()
 }
 
 // leave forgets the context.

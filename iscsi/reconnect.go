@@ -136,6 +136,7 @@ func (d *Disk) readNames(ctx context.Context, buf []byte) (names []scsi.Designat
 	all, err := scsi.ParseIdentification(b)
 	for _, n := range all {
 		if n.Association == scsi.OfUnit {
+			n.Value = bytes.Clone(n.Value) // the disk keeps it, and not all of buf
 			names = append(names, n)
 		}
 	}

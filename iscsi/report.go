@@ -42,7 +42,7 @@ func (r *reports) add(x *lookout) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.last++
-	x.number, x.of = r.last, r
+	x.number, x.of, x.base = r.last, r, &nothing
 	r.sessions[x] = struct{}{}
 	r.roles[x.role] = true
 }
@@ -149,13 +149,13 @@ func (s *snapshot) sums(each func(*sight)) map[place][]report.Counter {
 	for _, x := range s.seen {
 		x.settle()
 		at := place{x.device, x.role}
-		sums[at] = plus(sums[at], x.counters(&x.Glance), x.counters(&x.base))
+		sums[at] = plus(sums[at], x.counters(&x.Glance), x.counters(x.base))
 		each(x)
 	}
 	return sums
 }
 
-// plus adds to a sum what has been counted since before. nil is the sum of nothing.
+// plus adds now minus before to sum. A sum that is nil begins at 0.
 func plus(sum, now, before []report.Counter) []report.Counter {
 	if sum == nil {
 		sum = slices.Clone(now)

@@ -37,8 +37,8 @@ type lookout struct {
 	recoveries    uint64
 
 	// of guards these fields.
-	last flow.Glance // the newest Glance
-	base flow.Glance // the part of last that is in the sums of ended connections
+	last flow.Glance  // the newest Glance
+	base *flow.Glance // the part of last that is in the sums of ended connections
 	gone bool
 }
 
@@ -100,10 +100,14 @@ func (x *lookout) lost() {
 	x.look(&x.last)
 	if x.device != "" {
 		at := place{x.device, x.role}
-		x.of.counted[at] = plus(x.of.counted[at], x.counters(&x.last), x.counters(&x.base))
+		x.of.counted[at] = plus(x.of.counted[at], x.counters(&x.last), x.counters(x.base))
 	}
-	x.base = x.last
+	base := x.last
+	x.base = &base
 }
+
+// nothing is the base of a session whose connections have not ended.
+var nothing flow.Glance
 
 // remove ends the reports of the session. No step runs, and none will.
 func (x *lookout) remove() {

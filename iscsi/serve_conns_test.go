@@ -309,6 +309,87 @@ func TestServeLogouts(t *testing.T) {
 	rig.Eventually(t, "the session ends", func() bool { return s.Sessions() == 0 })
 }
 
+// TestServeLogoutHeld: a connection ends while it holds requests whose turn has not come. The
+// requests end without an answer, and their numbers count as received: the session goes on as
+// soon as the missing number has come over another connection (RFC 7143 §4.2.2.1, §11.14).
+func TestServeLogoutHeld(t *testing.T) {
+	closed := func(t *testing.T, got uint8) {
+		if got != pdu.LogoutClosed {
+			t.Fatalf("logout: response %d", got)
+		}
+	}
+	for name, end := range map[string]func(t *testing.T, x *manyConns){
+		"logout": func(t *testing.T, x *manyConns) { closed(t, x.logout(1, pdu.CloseConnection, 1)) },
+		"logout over another connection": func(t *testing.T, x *manyConns) {
+			x.arrived(1)
+			closed(t, x.logout(2, pdu.CloseConnection, 1))
+		},
+		"the connection is replaced": func(t *testing.T, x *manyConns) {
+			x.arrived(1)
+			if _, err := x.login(0, 1, true); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newManyConns(t, serveOn(t, ram(t, 1<<20), nil), 3)
+			first, second, third, fourth, fifth := x.number(), x.number(), x.number(), x.number(), x.number()
+			x.ping(1, 12, second)
+			x.send(1, pdu.OpCommand, 13, third, func(h *pdu.Header) { h.SetAttribute(pdu.Ordered) })
+			x.send(1, pdu.OpCommand, 14, fourth, write(512))
+			x.reset(1, 16, pdu.LogicalUnitReset)
+			x.send(2, pdu.OpCommand, 15, fifth, nil)
+			end(t, x)
+			x.closed(1)
+			x.quiet(2)
+			x.ping(0, 11, first)
+			if h := x.expect(0, pdu.OpNOPIn, 11); h.ExpCmdSN().Before(fourth) {
+				t.Errorf("ExpCmdSN %d, want %d or more", h.ExpCmdSN(), fourth)
+			}
+			if h := x.expect(2, pdu.OpResponse, 15); h.ExpCmdSN() != x.cmdSN {
+				t.Errorf("ExpCmdSN %d, want %d", h.ExpCmdSN(), x.cmdSN)
+			}
+		})
+	}
+}
+
+// TestServeReplacedInProgress: a connection is replaced while an ORDERED command over it is in
+// progress, many times. The commands of the others go on, and the window is as large as before.
+func TestServeReplacedInProgress(t *testing.T) {
+	s := serveOn(t, ram(t, 1<<20), func(c *iscsi.ServerConfig) { c.Depth = 8 })
+	x := newManyConns(t, s, 2)
+	for range 20 {
+		x.send(1, pdu.OpCommand, 11, x.number(), func(h *pdu.Header) {
+			write(512)(h)
+			h.SetAttribute(pdu.Ordered)
+		})
+		x.expect(1, pdu.OpR2T, 11)
+		old := x.conns[1]
+		again, err := x.login(0, 1, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		old.closed()
+		x.conns[1] = again
+		x.send(0, pdu.OpCommand, 12, x.number(), nil)
+		if h := x.expect(0, pdu.OpResponse, 12); h.MaxCmdSN() != h.ExpCmdSN().Add(7) {
+			t.Fatalf("ExpCmdSN %d, MaxCmdSN %d", h.ExpCmdSN(), h.MaxCmdSN())
+		}
+	}
+}
+
+// arrived returns when connection i has taken all that was sent over it: it answers an
+// immediate ping.
+func (x *manyConns) arrived(i int) {
+	x.t.Helper()
+	x.send(i, pdu.OpNOPOut, 98, x.cmdSN, func(h *pdu.Header) {
+		h.SetImmediate(true)
+		h.SetLUN(0)
+		h.SetTargetTransferTag(pdu.NoTag)
+	})
+	x.expect(i, pdu.OpNOPIn, 98)
+}
+
 // TestServeLosesOne: at error recovery level 0 the session ends with any of its connections.
 func TestServeLosesOne(t *testing.T) {
 	s := serveOn(t, ram(t, 1<<20), nil)

@@ -148,7 +148,7 @@ func (g *greeting) Enter(r *login.Request, a login.Action, p *login.Params) (uin
 	}
 }
 
-// buryOthers ends the other sessions of the initiator whose peer has closed the connection
+// buryOthers ends the other sessions of the initiator if it has closed their connections
 // without a logout. An initiator that comes back at once with another ISID must not find what
 // its old session has left at a unit, such as a reservation.
 func (g *greeting) buryOthers(r *login.Request) {

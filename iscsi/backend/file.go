@@ -143,7 +143,7 @@ func (m *File) Close() error {
 	return err
 }
 
-// path returns the descriptor for a request.
+// path returns the descriptor for a request: that of O_DIRECT if the request is aligned.
 func (m *File) path(p []byte, off int64) *os.File {
 	if m.direct != nil && aligned(p, off) {
 		return m.direct

@@ -62,11 +62,10 @@ type Initiator struct {
 	arriving  int // slot that the present PDU of the target is for, or noSlot
 	sending   int // slot of the data that tx sends, or noSlot
 	states    []state
-	pending   slotFIFO        // commands that have not left
-	data      slotFIFO        // commands that have data to send; each is there once
-	queued    []bool          // by slot: it is in data
-	text      [EventData]byte // data segment of a PDU that becomes an event
-	burst     int             // slot whose unsolicited data is being sent, or noSlot
+	pending   slotFIFO // commands that have not left
+	data      slotFIFO // commands that have data to send; each is there once
+	queued    []bool   // by slot: it is in data
+	burst     int      // slot whose unsolicited data is being sent, or noSlot
 	pongs     pongs
 	numbers   numbers
 	canceled  [32]tpt.STag // tags of commands that were canceled last
@@ -279,22 +278,23 @@ func (f *Initiator) Stats() Stats { return f.stats }
 // that has taken events wakes the connection, which may have waited for that.
 func (f *Initiator) TakeEvent(e *Event) bool { return f.inbox.take(e) }
 
-// note adds an event. The inbox must have room.
-func (f *Initiator) note(why Reason, h *pdu.Header, data []byte) {
-	f.inbox.add(why, h, data)
+// note adds an event. Its data is the first n octets of the inbox's text. The inbox must have
+// room.
+func (f *Initiator) note(why Reason, h *pdu.Header, n int) {
+	f.inbox.add(why, h, n)
 	f.board.Raise(&f.News)
 }
 
 // slotFIFO is a queue of slots that only the step uses.
 type slotFIFO struct {
-	cells   []int32
+	cells   []uint16 // a slot is less than tpt.MaxTags
 	head, n int
 }
 
-func (q *slotFIFO) init(n int) { q.cells = make([]int32, n) }
+func (q *slotFIFO) init(n int) { q.cells = make([]uint16, n) }
 
 func (q *slotFIFO) push(slot int) {
-	q.cells[(q.head+q.n)%len(q.cells)] = int32(slot)
+	q.cells[(q.head+q.n)%len(q.cells)] = uint16(slot)
 	q.n++
 }
 

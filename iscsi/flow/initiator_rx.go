@@ -102,7 +102,7 @@ func (f *Initiator) refuse(h *pdu.Header, why Reason) {
 	if slot, t := f.named(h); t != nil && why != Repeated && h.AdvancesStatSN() && t.answeredBy(h.Opcode()) {
 		f.finish(slot, t, h)
 	}
-	f.note(why, h, nil)
+	f.note(why, h, 0)
 }
 
 // answeredBy reports whether a PDU of that opcode may answer the command or request.
@@ -347,7 +347,7 @@ func (f *Initiator) r2tDone(h *pdu.Header, _ Reason) Reason {
 
 // message takes a PDU that belongs to no command.
 func (f *Initiator) message(*pdu.Header) Reason {
-	f.rx.collect(f.text[:])
+	f.rx.collect(f.inbox.text())
 	return OK
 }
 
@@ -355,7 +355,7 @@ func (f *Initiator) messageDone(h *pdu.Header, why Reason) Reason {
 	if why == DataDigest {
 		return ControlDigest
 	}
-	f.note(OK, h, f.text[:min(h.DataLength(), EventData)])
+	f.note(OK, h, min(h.DataLength(), EventData))
 	return OK
 }
 
@@ -366,7 +366,7 @@ func (f *Initiator) rejectDone(h *pdu.Header, why Reason) Reason {
 		return ControlDigest
 	}
 	end := OK
-	bad := (*pdu.Header)(f.text[:pdu.HeaderLen])
+	bad := (*pdu.Header)(f.inbox.text())
 	switch {
 	case h.DataLength() < pdu.HeaderLen:
 	case f.repair != nil && (bad.Opcode() == pdu.OpSNACK || h.RejectReason() == pdu.RejectDataDigest):
@@ -376,7 +376,7 @@ func (f *Initiator) rejectDone(h *pdu.Header, why Reason) Reason {
 			f.end(slot, Rejected)
 		}
 	}
-	f.note(OK, h, f.text[:min(h.DataLength(), EventData)])
+	f.note(OK, h, min(h.DataLength(), EventData))
 	return end
 }
 

@@ -359,6 +359,27 @@ func TestEventsHoldTheStream(t *testing.T) {
 	}
 }
 
+// TestMessagesHoldTheStream: no message is lost or has the data of another one when the
+// consumer is slow.
+func TestMessagesHoldTheStream(t *testing.T) {
+	e := begin(t, usual(), 2)
+	const n = 3*eventTexts + 1
+	for i := range n {
+		e.hears(e.pdu(pdu.OpAsync, pdu.NoTag, nil, []byte{byte(i), byte(i)}[:1+i%2]))
+		e.hears(e.dataIn(0x100, 0, 0, 0, make([]byte, 8)))
+	}
+	for i := range n {
+		if v, ok := e.event(); !ok || v.Why != OK || !bytes.Equal(v.Data, []byte{byte(i), byte(i)}[:1+i%2]) {
+			t.Errorf("message %d: %v %+v", i, ok, v)
+		}
+		e.f.Transmit(1, e.w)
+		if v, ok := e.event(); !ok || v.Why != NoTask || len(v.Data) != 0 {
+			t.Errorf("refusal %d: %v %+v", i, ok, v)
+		}
+		e.f.Transmit(1, e.w)
+	}
+}
+
 // TestWindow: commands wait for MaxCmdSN, and immediate ones do not.
 func TestWindow(t *testing.T) {
 	p := usual()

@@ -57,15 +57,18 @@ func (f *Initiator) lineOf(q *Queue) *slotFIFO {
 	return &f.pending
 }
 
-// next begins the next PDU, if there is one that may leave: the rest of a command's
-// unsolicited data, a pong, what repairs damage, a request of a control queue, a command, solicited data in turn
-// for each command.
+// next begins the next PDU, if there is one that may leave: a pong, the rest of a command's
+// unsolicited data, what repairs damage, a request of a control queue, a command, solicited data in turn
+// for each command. A ping does not wait for unsolicited data either, which may be 16 MiB.
+// RFC 7143 §4.2.5.2 lets other PDUs go between.
 func (f *Initiator) next() bool {
 	switch {
-	case f.burst != noSlot:
-		f.sendUnsolicited()
 	case f.pongs.n != 0:
 		f.sendPong()
+	case f.burst != noSlot && f.pings():
+		f.sendCommand(f.urgent.pop())
+	case f.burst != noSlot:
+		f.sendUnsolicited()
 	case f.repair != nil && f.nextRepair():
 	case f.mayLeave(&f.urgent):
 		f.sendCommand(f.urgent.pop())
@@ -79,6 +82,11 @@ func (f *Initiator) next() bool {
 		return false
 	}
 	return true
+}
+
+// pings reports whether the oldest request of the control queues is a ping.
+func (f *Initiator) pings() bool {
+	return f.urgent.n != 0 && f.tasks[f.urgent.front()].Load().header.Opcode() == pdu.OpNOPOut && f.mayLeave(&f.urgent)
 }
 
 // mayLeave reports whether a line has a command, and the target takes it. Immediate ones it
@@ -274,5 +282,5 @@ func (f *Initiator) abandon(slot int, t *task, rest []byte) {
 	h.SetLUN(t.header.LUN())
 	h.SetReferencedTaskTag(pdu.Tag(t.tag))
 	h.SetRefCmdSN(t.cmdSN)
-	f.note(Canceled, &h, nil)
+	f.note(Canceled, &h, 0)
 }

@@ -160,7 +160,7 @@ func (j *Job) total() uint32 {
 
 // fail ends the command with CHECK CONDITION. The data that the initiator may still send
 // is received first.
-func (j *Job) fail(key byte, code scsi.Code) {
+func (j *Job) fail(key scsi.Key, code scsi.Code) {
 	switch s := (unit.Sense{Key: key, Code: code}); {
 	case j.place == atWork: // another goroutine has the task
 		j.late = s

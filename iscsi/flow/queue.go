@@ -10,14 +10,19 @@ import (
 // doorbell: the caller wakes the connection after Post and Cancel.
 type Queue struct {
 	flow   *Initiator
-	slots  []int
+	first  int  // slot; the others follow it
+	depth  int  // number of slots
 	posted ring // from the poster to the step
-	free   ring // from the poller to the poster
+	free   ring // slots that were used, from the poller to the poster
 	cq     *work.CQ
 	places work.Places
 	next   *Queue // the queue that was made before
 
 	control bool // see NewControlQueue
+
+	// The poster owns these fields.
+	fresh  int  // index of the first slot that was never used
+	inTurn bool // a command was canceled: all slots are used in turn
 }
 
 // NewQueue makes a queue of the n slots from first on. No slot may be in two queues. News
@@ -30,13 +35,9 @@ func (f *Initiator) NewQueue(first, n int) *Queue {
 }
 
 func (f *Initiator) newQueue(first, n int) *Queue {
-	q := &Queue{flow: f, cq: work.NewCQ(n, f.board)}
+	q := &Queue{flow: f, first: first, depth: n, cq: work.NewCQ(n, f.board)}
 	q.posted.init(n)
 	q.free.init(n)
-	for i := range n {
-		q.slots = append(q.slots, first+i)
-		q.free.push(first + i)
-	}
 	return q
 }
 
@@ -57,10 +58,11 @@ func (q *Queue) Arm() { q.cq.Arm(false) }
 func (q *Queue) Ready() bool { return q.cq.Ready() }
 
 // Depth returns the number of slots: how many commands can be posted and not polled.
-func (q *Queue) Depth() int { return len(q.slots) }
+func (q *Queue) Depth() int { return q.depth }
 
-// Room returns how many commands Post takes.
-func (q *Queue) Room() int { return q.free.len() }
+// Room returns how many commands Post takes. Only the goroutine that may call Post may call
+// Room.
+func (q *Queue) Room() int { return q.free.len() + q.depth - q.fresh }
 
 // Post posts commands in order, as many as there are free slots, and returns how many. A
 // slot is free again when Poll has returned its completion. An error is about the command
@@ -70,15 +72,19 @@ func (q *Queue) Post(commands ...Command) (n int, err error) {
 		if q.gone() {
 			return n, ErrEnded
 		}
-		if q.free.len() == 0 {
+		slot, ok := q.vacant()
+		if !ok {
 			break
 		}
-		slot := q.free.front()
 		t := q.task(slot)
 		if err = t.set(&commands[n], q.flow.limit, q.flow.leaves); err != nil {
 			return n, err
 		}
-		q.free.pop()
+		if slot == q.first+q.fresh {
+			q.fresh++
+		} else {
+			q.free.pop()
+		}
 		t.busy.Store(true)
 		q.posted.push(slot)
 		n++
@@ -87,6 +93,20 @@ func (q *Queue) Post(commands ...Command) (n int, err error) {
 		q.flow.flush() // Fault may not have seen the last ones
 	}
 	return n, nil
+}
+
+// vacant returns the slot of the next command. Slots that were used come first, so that a
+// queue has only as many tasks as it had commands in flight at a time. After a Cancel they
+// come last: the target may keep the canceled command for long, and its tag comes again after
+// 256 commands in its slot.
+func (q *Queue) vacant() (slot int, ok bool) {
+	switch {
+	case q.free.len() != 0 && (!q.inTurn || q.fresh == q.depth):
+		return q.free.front(), true
+	case q.fresh != q.depth:
+		return q.first + q.fresh, true
+	}
+	return 0, false
 }
 
 // task returns the task of a slot. A task is made when its slot is first used, so that a queue
@@ -105,15 +125,16 @@ func (q *Queue) task(slot int) *task {
 // completion, nothing uses the command's buffers any more. Cancel reports whether there is
 // such a command. The target may still execute it: an Event asks for its abort.
 func (q *Queue) Cancel(id uint64) (found bool) {
-	for _, slot := range q.slots {
-		t := q.flow.tasks[slot].Load()
-		if t != nil && t.busy.Load() && t.id == id && t.cancel.Load() == nil {
+	for i := range q.fresh {
+		t := q.flow.tasks[q.first+i].Load()
+		if t.busy.Load() && t.id == id && t.cancel.Load() == nil {
 			rest := make([]byte, t.leaves)
 			t.cancel.Store(&rest)
 			found = true
 		}
 	}
 	if found {
+		q.inTurn = true
 		q.flow.canceling.Store(true)
 	}
 	return found
@@ -129,6 +150,7 @@ func (q *Queue) Poll(dst []Completion) (n int) {
 			slot := int(c.ID)
 			t := q.flow.tasks[slot].Load()
 			dst[n] = t.result()
+			t.letGo()
 			t.busy.Store(false)
 			q.free.push(slot)
 			n++

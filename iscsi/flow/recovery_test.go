@@ -12,7 +12,7 @@ import (
 func keeping(t *testing.T, p login.Params, slots int) (e *end, control *Queue) {
 	t.Helper()
 	e = begin(t, p, slots)
-	tags, err := e.table.ReserveTags(e.pd, slots+1)
+	tags, err := e.table.ReserveTags(e.pd, slots+3)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,7 +20,7 @@ func keeping(t *testing.T, p login.Params, slots int) (e *end, control *Queue) {
 	e.f.News.Fire = func() {}
 	e.q = e.f.NewQueue(0, slots)
 	e.q.News().Fire = func() {}
-	control = e.f.NewControlQueue(slots, 1)
+	control = e.f.NewControlQueue(slots, 3)
 	control.News().Fire = func() {}
 	return e, control
 }

@@ -9,7 +9,7 @@ import (
 // ring carries slot numbers from one goroutine at a time to another. It never has more
 // numbers than there are slots, so it cannot overflow.
 type ring struct {
-	cells []uint32
+	cells []uint16      // a slot is less than tpt.MaxTags
 	_     [64]byte      // keeps the positions of the two sides in different cache lines
 	head  atomic.Uint32 // the taker writes it
 	_     [64]byte
@@ -22,12 +22,12 @@ func (r *ring) init(n int) {
 	for size < n {
 		size *= 2
 	}
-	r.cells = make([]uint32, size)
+	r.cells = make([]uint16, size)
 }
 
 func (r *ring) push(slot int) {
 	tail := r.tail.Load()
-	r.cells[tail&uint32(len(r.cells)-1)] = uint32(slot)
+	r.cells[tail&uint32(len(r.cells)-1)] = uint16(slot)
 	r.tail.Store(tail + 1)
 }
 
@@ -63,29 +63,48 @@ type Event struct {
 // EventData is how many octets of a data segment an Event has at most.
 const EventData = 256
 
-// events is the number of events that wait for the consumer at most. While they do, the
-// connection receives nothing.
-const events = 8
+// events is how many events wait for the consumer at most, and eventTexts is how many of them
+// have data. While so many wait, the connection receives nothing. Events with data are rare,
+// and a session must be small.
+const (
+	events     = 8
+	eventTexts = 2
+)
 
 // inbox carries events from the step to the consumer.
 type inbox struct {
 	cells      [events]cell
 	head, tail atomic.Uint32
+
+	data   [eventTexts][EventData]byte // of the events that have data, in turn
+	taken  atomic.Uint32               // data of so many events was taken; the consumer writes it
+	filled uint32                      // so many events had data; the step owns it
 }
 
 type cell struct {
 	why    Reason
+	n      uint16 // octets of data
 	header pdu.Header
-	data   [EventData]byte
-	n      int // octets of data
 }
 
-// room returns how many events add takes.
-func (b *inbox) room() int { return events - int(b.tail.Load()-b.head.Load()) }
+// room returns how many events add takes. If it is not 0, text may be filled.
+func (b *inbox) room() int {
+	if b.filled-b.taken.Load() == eventTexts {
+		return 0
+	}
+	return events - int(b.tail.Load()-b.head.Load())
+}
 
-func (b *inbox) add(why Reason, h *pdu.Header, data []byte) {
+// text returns the memory for the data of the next event that has data.
+func (b *inbox) text() []byte { return b.data[b.filled%eventTexts][:] }
+
+// add adds an event whose data is the first n octets of text.
+func (b *inbox) add(why Reason, h *pdu.Header, n int) {
 	c := &b.cells[b.tail.Load()%events]
-	c.why, c.header, c.n = why, *h, copy(c.data[:], data)
+	c.why, c.header, c.n = why, *h, uint16(n)
+	if n != 0 {
+		b.filled++
+	}
 	b.tail.Add(1)
 }
 
@@ -97,7 +116,11 @@ func (b *inbox) take(e *Event) bool {
 	}
 	c := &b.cells[head%events]
 	e.Why, e.Header = c.why, c.header
-	e.Data = append(e.Data[:0], c.data[:c.n]...)
+	e.Data = e.Data[:0]
+	if c.n != 0 {
+		e.Data = append(e.Data, b.data[b.taken.Load()%eventTexts][:c.n]...)
+		b.taken.Add(1)
+	}
 	b.head.Store(head + 1)
 	return true
 }

@@ -73,7 +73,7 @@ func (r *receiver) collect(b []byte) {
 	r.into, r.room = scatter{pieces: r.own[:]}, len(b)
 }
 
-// drop makes the data segment of the present PDU go nowhere.
+// drop discards the data segment of the present PDU.
 func (r *receiver) drop() { r.into, r.room = scatter{}, 0 }
 
 // disown refuses the PDU whose data segment is arriving. Nothing of it is placed any more.

@@ -252,3 +252,40 @@ func serveShared(t tester, p login.Params, lends bool, session *TargetSession, o
 	s.tgt.cfg.Session, s.tgt.member = session, newMember(session, s.tgt)
 	return s
 }
+
+// TestLateBehindLogout: a request that arrives while another connection logs its connection out
+// is not executed, and its number counts as received.
+func TestLateBehindLogout(t *testing.T) {
+	p := usualTarget()
+	session := NewTargetSession(p.CmdSN, serverWindow, new(signal.Board))
+	var s [2]*server
+	for i := range s {
+		p.CID = uint16(i)
+		s[i] = serveShared(t, p, false, session, nil)
+		s[i].lazy = true
+	}
+	inquiry := []byte{0x12, 0, 0, 0, 255, 0}
+	s[1].hears(s[1].command(1, inquiry, pdu.Final|pdu.Read, 255, nil)) // is with a worker
+	s[0].cmdSN = s[1].cmdSN
+	s[0].hears(s[0].pdu(pdu.OpLogout, 2, func(h *pdu.Header) {
+		h.SetImmediate(true)
+		h.SetLogoutReason(pdu.CloseConnection)
+		h.SetCID(1)
+	}, nil))
+	if s[0].tgt.TakeWork().Spread() {
+		t.Fatal("the logout does not wait for the worker")
+	}
+	s[1].hears() // the connection learns of the logout
+	s[1].hears(s[1].command(3, inquiry, pdu.Final|pdu.Read, 255, nil))
+	s[0].cmdSN = s[1].cmdSN
+	if exp, _ := session.Numbers(); exp != s[0].cmdSN {
+		t.Errorf("ExpCmdSN %d, want %d", exp, s[0].cmdSN)
+	}
+	s[1].work()
+	if got := s[1].hears(); len(got) != 0 {
+		t.Errorf("the connection sends %v", opcodes(got))
+	}
+	if h := s[0].one(s[0].hears(), pdu.OpLogoutResponse).h; h.Response() != pdu.LogoutClosed || h.ExpCmdSN() != s[0].cmdSN {
+		t.Errorf("response %d, ExpCmdSN %d", h.Response(), h.ExpCmdSN())
+	}
+}

@@ -127,7 +127,8 @@ func (t *Target) cancel(o *Job) {
 	}
 }
 
-// less says that a job for which by waits has ended, or that by has all of them.
+// less counts one job less for which by waits: a job has ended. Whoever has called abortAll
+// for by calls less once more, because abortAll counts one too many. At zero, by goes on.
 func (t *Target) less(by *Job) {
 	if by.waits--; by.waits > 0 {
 		return
@@ -194,6 +195,9 @@ func (t *Target) purge() {
 		t.leaving = t.leaving || p.logout
 		p.left = 1 // so that it does not end here
 		t.abortFor(nil, p, p.concerns)
+		if p.logout {
+			t.abandonTurns()
+		}
 		t.lessOf(p)
 		p = next
 	}

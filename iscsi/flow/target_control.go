@@ -102,6 +102,7 @@ func (t *Target) logout(h *pdu.Header, _ Reason) Reason {
 // closeHere ends the jobs of the connection, behind whose logout nothing may come.
 func (t *Target) closeHere(j *Job) {
 	t.abortAll(j, func(o *Job) bool { return o != j })
+	t.abandonTurns()
 	t.less(j)
 }
 

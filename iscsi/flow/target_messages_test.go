@@ -182,7 +182,7 @@ func TestMessagesReadDepth(t *testing.T) {
 func TestMessagesWithoutMemory(t *testing.T) {
 	onBothMedia(t, func(t *testing.T, c *courier) {
 		p := c.the(c.sends(pdu.ISERFields{}, c.command(1, cdb10(0x28, 0, 1), pdu.Final|pdu.Read, 512, nil)), unit.CheckCondition, 0)
-		if len(p.data) != 2+unit.SenseLength || p.data[4] != unit.IllegalRequest {
+		if len(p.data) != 2+unit.SenseLength || p.data[4] != byte(unit.IllegalRequest) {
 			t.Errorf("sense % x", p.data)
 		}
 		c.the(c.sends(c.reader(4, 512), c.write(2, 0, 1, nil)), unit.CheckCondition, 4)

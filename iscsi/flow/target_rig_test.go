@@ -231,7 +231,7 @@ func (s *server) status(got []caught, want unit.Status, code scsi.Code) {
 	s.t.Helper()
 	p := s.one(got, pdu.OpResponse)
 	if p.h.Status() != uint8(want) {
-		s.t.Fatalf("status %#x, sense % x, want %#x", p.h.Status(), p.data, want)
+		s.t.Fatalf("status %#x, sense % x, want %v", p.h.Status(), p.data, want)
 	}
 	if want == unit.CheckCondition && (len(p.data) != 2+unit.SenseLength || scsi.Code(p.data[14])<<8|scsi.Code(p.data[15]) != code) {
 		s.t.Fatalf("sense % x, want code %04x", p.data, code)

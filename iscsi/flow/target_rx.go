@@ -36,6 +36,7 @@ func (r *targetRole) arrived(h *pdu.Header, ahs []byte) (Reason, bool) {
 	}
 	t.acknowledged(h.ExpStatSN())
 	if t.leaving { // RFC 7143 §11.14: nothing may follow the request
+		t.skipTurn(h)
 		return t.drop(NotExpected), false
 	}
 	if h.AdvancesCmdSN() {

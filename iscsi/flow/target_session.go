@@ -26,7 +26,7 @@ type TargetSession struct {
 	behind atomic.Int32  // immediate requests that wait for the turn of numbered ones
 
 	members [MaxConnections]atomic.Pointer[Target]
-	holders []atomic.Uint32 // by number modulo the length: the member that holds it, and 1; 0: none
+	holders []atomic.Uint64 // by number modulo the length: who holds it (see holding); 0: nobody
 }
 
 // NewTargetSession makes the shared part of a session. next is the number of the first
@@ -36,7 +36,7 @@ func NewTargetSession(next seq.Num, window int, board *signal.Board) *TargetSess
 	for size < window {
 		size *= 2
 	}
-	s := &TargetSession{window: window, board: board, holders: make([]atomic.Uint32, size)}
+	s := &TargetSession{window: window, board: board, holders: make([]atomic.Uint64, size)}
 	s.exp.Store(uint32(next))
 	s.max.Store(uint32(next.Add(seq.Len(window)) - 1))
 	return s
@@ -73,10 +73,8 @@ func (s *TargetSession) claim(n seq.Num, alone bool) claim {
 		s.leave(alone)
 		return turnLate
 	}
-	s.wakeNext()
-	if s.behind.Load() != 0 {
-		s.wakeAll()
-	}
+	s.goOn()
+	s.wakeBehind()
 	return turnNow
 }
 
@@ -86,28 +84,74 @@ func (s *TargetSession) leave(alone bool) {
 		s.alone.Store(false)
 	}
 	s.busy.Add(-1)
-	s.wakeNext()
+	s.goOn()
+}
+
+// over holds numbers whose requests have ended.
+const over = MaxConnections
+
+// holding is the element of holders for a number that a member holds, or over.
+func holding(n seq.Num, member int) uint64 { return uint64(n)<<32 | uint64(member) + 1 }
+
+func (s *TargetSession) holder(n seq.Num) *atomic.Uint64 {
+	return &s.holders[int(n)&(len(s.holders)-1)]
 }
 
 // hold says that a member has the number, whose turn has not come. The member must claim
 // once more afterwards.
-func (s *TargetSession) hold(n seq.Num, member int) {
-	s.holders[int(n)&(len(s.holders)-1)].Store(uint32(member) + 1)
-}
+func (s *TargetSession) hold(n seq.Num, member int) { s.holder(n).Store(holding(n, member)) }
 
 // drop undoes hold.
 func (s *TargetSession) drop(n seq.Num, member int) {
-	s.holders[int(n)&(len(s.holders)-1)].CompareAndSwap(uint32(member)+1, 0)
+	s.holder(n).CompareAndSwap(holding(n, member), 0)
 }
 
-// wakeNext wakes the member that holds the next number.
-func (s *TargetSession) wakeNext() {
-	if m := s.holders[int(s.next())&(len(s.holders)-1)].Load(); m != 0 {
-		s.wake(int(m) - 1)
+// skip makes a number that no member holds wait for its turn, and end then.
+func (s *TargetSession) skip(n seq.Num) {
+	if s.holder(n).CompareAndSwap(0, holding(n, over)) {
+		s.goOn()
 	}
 }
 
-func (s *TargetSession) wakeAll() {
+// abandon makes skip's number of one that the member holds, whose connection ends.
+func (s *TargetSession) abandon(n seq.Num, member int) {
+	if s.holder(n).CompareAndSwap(holding(n, member), holding(n, over)) {
+		s.goOn()
+	}
+}
+
+// goOn ends the turns of the numbers that have no request any more, and wakes the member
+// that holds the number behind them. While a request runs alone, leave does that.
+func (s *TargetSession) goOn() {
+	skipped := false
+	for {
+		n := s.next() // before alone: a turn that comes in between has set that
+		h := s.holder(n)
+		x := h.Load()
+		if x != holding(n, over) {
+			if seq.Num(x>>32) == n && x != 0 {
+				s.wake(int(uint32(x)) - 1)
+			}
+			break
+		}
+		if s.alone.Load() {
+			break
+		}
+		if h.CompareAndSwap(x, 0) {
+			s.exp.CompareAndSwap(uint32(n), uint32(n+1))
+			skipped = true
+		}
+	}
+	if skipped {
+		s.wakeBehind()
+	}
+}
+
+// wakeBehind wakes those that have immediate requests.
+func (s *TargetSession) wakeBehind() {
+	if s.behind.Load() == 0 {
+		return
+	}
 	for i := range s.members {
 		s.wake(i)
 	}

@@ -82,6 +82,7 @@ var noPurges = new(purge)
 // end of its jobs. No step runs.
 func (t *Target) secede() {
 	if t.member != nil {
+		t.abandonTurns()
 		t.member.session.members[t.member.number].CompareAndSwap(t, nil)
 	}
 	for p := t.purges.Swap(noPurges); p != nil && p != noPurges; {
@@ -90,8 +91,14 @@ func (t *Target) secede() {
 		p = next
 	}
 	for _, j := range t.jobs {
-		if j != nil && j.foreign != nil {
+		if j == nil {
+			continue
+		}
+		if j.foreign != nil {
 			t.lessAbroad(j)
+		}
+		if j.claimed { // the end of the connection has ended the request
+			t.leave(j)
 		}
 	}
 }

@@ -108,6 +108,34 @@ func (t *Target) unhold(j *Job) {
 	j.held, j.place = false, nowhere
 }
 
+// abandonTurns ends the wait for turns, because the connection ends. The requests end without
+// an answer, but they have been received: the others go on behind their numbers.
+func (t *Target) abandonTurns() {
+	m := t.member
+	if m == nil {
+		return
+	}
+	for _, x := range m.held {
+		if x.immediate {
+			m.session.behind.Add(-1)
+		} else {
+			m.session.abandon(x.sn, m.number)
+		}
+	}
+	m.held = m.held[:0]
+}
+
+// skipTurn is for a request that arrives while another connection logs this one out.
+func (t *Target) skipTurn(h *pdu.Header) {
+	if t.member == nil || t.goodbye || !h.AdvancesCmdSN() {
+		return
+	}
+	s, n := t.member.session, h.CmdSN()
+	if exp, last := s.Numbers(); !n.Before(exp) && !last.Before(n) {
+		s.skip(n)
+	}
+}
+
 // parks reports whether a request that is whole has to wait for its turn, or was aborted
 // before that came.
 func (t *Target) parks(why Reason) bool {

@@ -209,7 +209,13 @@ func (t *task) clear(id uint64) {
 	t.renew()
 	t.why, t.replays, t.told = OK, 0, false
 	t.cancel.Store(nil)
+}
+
+// letGo forgets the buffers, so that a task that waits for its next command does not keep
+// them alive.
+func (t *task) letGo() {
 	clear(t.list[:])
+	t.pieces = nil
 }
 
 // extend makes the additional header segment of a long CDB (RFC 7143 §11.2.2.3).

@@ -267,3 +267,43 @@ func (e *end) slots(i int) int {
 	}
 	return 0
 }
+
+// TestPingsDuringUnsolicitedData: a ping, and the answer to a ping of the target, leave
+// between the Data-Outs of a long unsolicited burst. Behind it they would come too late for a
+// slow target. A command, a task management request and a ping behind that wait.
+func TestPingsDuringUnsolicitedData(t *testing.T) {
+	p := usual()
+	p.InitialR2T, p.FirstBurstLength = false, 65536
+	e, control := keeping(t, p, 5)
+	out := pattern(65536, 3)
+	e.w.room = 20000 // the command, and a part of the Data-Outs
+	left := e.post(Command{ID: 1, CDB: write10, Out: [][]byte{out}}, Command{ID: 2, CDB: write10, Out: [][]byte{out[:8192]}})
+	var abort pdu.Header
+	abort.Reset(pdu.OpTask)
+	abort.SetImmediate(true)
+	abort.SetFunction(pdu.AbortTask)
+	if n, err := control.Post(ping(), Command{Request: &abort}, ping()); n != 3 || err != nil {
+		t.Fatalf("posted %d: %v", n, err)
+	}
+	e.hears(e.pdu(pdu.OpNOPIn, pdu.NoTag, func(h *pdu.Header) { h.SetTargetTransferTag(0x1234) }, nil))
+	e.w.room = -1
+	left = append(left, e.sent()...)
+
+	var order []pdu.Opcode
+	var data []byte
+	for _, x := range left {
+		if op := x.h.Opcode(); op != pdu.OpDataOut || len(order) == 0 || order[len(order)-1] != op {
+			order = append(order, op)
+		}
+		if x.h.InitiatorTaskTag() == left[0].h.InitiatorTaskTag() {
+			data = append(data, x.data...)
+		}
+	}
+	want := []pdu.Opcode{pdu.OpCommand, pdu.OpDataOut, pdu.OpNOPOut, pdu.OpNOPOut, pdu.OpDataOut, pdu.OpTask, pdu.OpNOPOut, pdu.OpCommand}
+	if !slices.Equal(order, want) {
+		t.Errorf("left in the order %v, want %v", order, want)
+	}
+	if !bytes.Equal(data, out) {
+		t.Errorf("%d octets of the burst, want %d, or they are wrong", len(data), len(out))
+	}
+}

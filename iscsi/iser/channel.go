@@ -177,7 +177,7 @@ func (ch *Channel) cut(list *[]place, n, size int) error {
 	return nil
 }
 
-// post posts a receive.
+// post makes receive i ready for the next message of the peer.
 func (ch *Channel) post(i int) error {
 	p := ch.in[i]
 	_, err := ch.qp.PostRecv(rdma.RecvWR{ID: receives | uint64(i), SGL: []rdma.SGE{p.sge(p.size)}})

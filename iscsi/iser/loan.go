@@ -93,8 +93,8 @@ func (x *Initiator) recall(index int, ended bool) {
 // Credit implements flow.Datamover: there are receives for the answers, and loans.
 func (x *Initiator) Credit() bool { return len(x.exiles) < mostExiles }
 
-// Divert implements flow.Datamover. If the loan cannot lead elsewhere, because it is over or
-// has several pieces, the connection ends with the next access of the target.
+// Divert implements flow.Datamover. If the target has ended the loan itself, its next access
+// ends the connection.
 func (x *Initiator) Divert(slot int, tag pdu.Tag) {
 	l := &x.lent[slot]
 	e := exile{l.index, tag, pdu.NoTag}

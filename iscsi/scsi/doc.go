@@ -15,5 +15,5 @@
 // results do not alias the octets, unless the comment says so. All integers of SCSI are
 // big-endian.
 //
-// Part of the API of stag: AccessState. Package iscsi has an alias of it.
+// Part of the API of stag: AccessState, ReservationType. Package iscsi has aliases of them.
 package scsi

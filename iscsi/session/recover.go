@@ -184,7 +184,7 @@ func (s *Session) keepAlive(now clock.Instant) {
 	}
 }
 
-// Deadline returns when Tick wants to be called, or Never.
+// Deadline returns when the owner calls Tick at the latest, or Never.
 func (s *Session) Deadline() clock.Instant {
 	switch s.state {
 	case Held:

@@ -119,7 +119,7 @@ func TestReportLUNs(t *testing.T) {
 	}
 	r.bad(n, "00 00 00 00 00 00", nil, 0, IllegalRequest, scsi.LogicalUnitNotSupported)
 	r.bad(n, cdb10(0x28, 0, 0, 1), nil, 512, IllegalRequest, scsi.LogicalUnitNotSupported)
-	if b := r.good(n, "03 00 00 00 ff 00", nil, 255); b[2] != IllegalRequest || b[12] != 0x25 {
+	if b := r.good(n, "03 00 00 00 ff 00", nil, 255); b[2] != byte(IllegalRequest) || b[12] != 0x25 {
 		t.Errorf("REQUEST SENSE: % x", b)
 	}
 }

@@ -61,7 +61,7 @@ func (r *rig) fuzzOne(cdb, out []byte, edtl uint32) {
 // check looks at the result of a task.
 func (r *rig) check(task *Task) {
 	if (task.Status == CheckCondition) != (task.Sense.Key != NoSense) {
-		r.t.Fatalf("% x: status %#x with sense key %x", task.CDB, task.Status, task.Sense.Key)
+		r.t.Fatalf("% x: status %v with sense key %v", task.CDB, task.Status, task.Sense.Key)
 	}
 	if over, under := task.Residual(); over != 0 && under != 0 || under > task.EDTL {
 		r.t.Fatalf("% x: residual %d over, %d under", task.CDB, over, under)

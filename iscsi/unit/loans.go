@@ -2,9 +2,9 @@ package unit
 
 import "sync/atomic"
 
-// loans keep commands that must be atomic apart from writes whose data the transport places
-// in memory of the backend (Unit.Lend), which can take long, and happens without a lock. The
-// medium is divided into regions, each with a counter: the low part counts the writes, the
+// loans separate atomic commands from writes whose data the transport places in memory of the
+// backend (Unit.Lend). Such a write can take long, and holds no lock. The medium is divided
+// into regions, each with a counter: the low part counts the writes, the
 // high part the atomic commands that run or wait. A write gets no memory of a region that
 // an atomic command has claimed: its data then goes through a buffer, and Run copies it. An
 // atomic command waits for the writes that were there before.

@@ -36,7 +36,7 @@ func TestClaims(t *testing.T) {
 		}
 		task.Data = make([]byte, min(task.Want, task.EDTL))
 		if r.unit.Run(task); task.Status != Good {
-			t.Errorf("%s: status %#x", cdb, task.Status)
+			t.Errorf("%s: status %v", cdb, task.Status)
 		}
 		if old, ok = lend(128, 8); !ok {
 			t.Errorf("%s: its claim has no end", cdb)

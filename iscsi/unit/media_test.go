@@ -55,12 +55,12 @@ func TestUnitAttention(t *testing.T) {
 	r.a.Attend(scsi.ModeParametersChanged)
 	r.good(r.a, "12 00 00 00 ff 00", nil, 255)
 	r.good(r.a, "a0 00 00 00 00 00 00 00 10 00 00 00", nil, 4096)
-	if b := r.good(r.a, "03 00 00 00 ff 00", nil, 255); b[2] != UnitAttention || b[12] != 0x3f || b[13] != 0x0e {
+	if b := r.good(r.a, "03 00 00 00 ff 00", nil, 255); b[2] != byte(UnitAttention) || b[12] != 0x3f || b[13] != 0x0e {
 		t.Errorf("REQUEST SENSE: % x", b)
 	}
 	r.bad(r.a, cdb10(0x28, 0, 0, 1), nil, 512, UnitAttention, scsi.ModeParametersChanged)
 	r.good(r.a, cdb10(0x28, 0, 0, 1), nil, 512)
-	if b := r.good(r.a, "03 00 00 00 ff 00", nil, 255); b[2] != NoSense {
+	if b := r.good(r.a, "03 00 00 00 ff 00", nil, 255); b[2] != byte(NoSense) {
 		t.Errorf("REQUEST SENSE: % x", b)
 	}
 }

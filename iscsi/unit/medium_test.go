@@ -93,7 +93,7 @@ func TestResiduals(t *testing.T) {
 		task := r.runEDTL(r.a, c.cdb, bytes.Repeat([]byte{1}, int(c.edtl)), c.edtl)
 		over, under := task.Residual()
 		if task.Status != c.status || over != c.over || under != c.under {
-			t.Errorf("%s with EDTL %d: status %#x, residual %d over, %d under, want %#x, %d, %d", c.cdb, c.edtl, task.Status, over, under, c.status, c.over, c.under)
+			t.Errorf("%s with EDTL %d: status %v, residual %d over, %d under, want %v, %d, %d", c.cdb, c.edtl, task.Status, over, under, c.status, c.over, c.under)
 		}
 		written := 0
 		if want := min(c.edtl, task.Want); c.status == Good && task.Dir == DataOut {

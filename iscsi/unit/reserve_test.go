@@ -25,7 +25,7 @@ func (r *rig) prOut(n *Nexus, action, kind int, key, next uint64) *Task {
 func (r *rig) must(n *Nexus, action, kind int, key, next uint64) {
 	r.t.Helper()
 	if t := r.prOut(n, action, kind, key, next); t.Status != Good {
-		r.t.Fatalf("action %d: status %#x, sense %x/%04x", action, t.Status, t.Sense.Key, t.Sense.Code)
+		r.t.Fatalf("action %d: status %v, sense %v, %v", action, t.Status, t.Sense.Key, t.Sense.Code)
 	}
 }
 
@@ -80,7 +80,7 @@ func TestPersistentAccess(t *testing.T) {
 		check := func(who string, n *Nexus, cdb string, out []byte, want bool) {
 			t.Helper()
 			if got := r.run(n, cdb, out, 512).Status; (got == Good) != want || !want && got != ReservationConflict {
-				t.Errorf("type %d, %s, %s: status %#x, want allowed %v", c.kind, who, cdb, got, want)
+				t.Errorf("type %d, %s, %s: status %v, want allowed %v", c.kind, who, cdb, got, want)
 			}
 		}
 		block := make([]byte, 512)
@@ -96,7 +96,7 @@ func TestPersistentAccess(t *testing.T) {
 		check("stranger", third, "1a 08 3f 00 ff 00", nil, false)
 		r.conflict(third, "16 00 00 00 00 00", nil, 0)
 		if task := r.prOut(third, 1, c.kind, 0, 0); task.Status != ReservationConflict {
-			t.Errorf("type %d: a stranger reserves: %#x", c.kind, task.Status)
+			t.Errorf("type %d: a stranger reserves: %v", c.kind, task.Status)
 		}
 	}
 }
@@ -105,11 +105,11 @@ func TestPersistentAccess(t *testing.T) {
 func TestRegister(t *testing.T) {
 	r := newRig(t)
 	if s := r.prOut(r.a, 0, 0, 5, 6).Status; s != ReservationConflict {
-		t.Errorf("REGISTER with a key of nobody: %#x", s)
+		t.Errorf("REGISTER with a key of nobody: %v", s)
 	}
 	r.must(r.a, 0, 0, 0, 0x11)
 	if s := r.prOut(r.a, 0, 0, 5, 6).Status; s != ReservationConflict {
-		t.Errorf("REGISTER with a wrong key: %#x", s)
+		t.Errorf("REGISTER with a wrong key: %v", s)
 	}
 	r.must(r.a, 0, 0, 0x11, 0x12)
 	r.must(r.b, 6, 0, 0x99, 0x21)
@@ -188,7 +188,7 @@ func TestActivatePersist(t *testing.T) {
 	r.good(r.a, cdb10(0x2a, 0, 0, 1), make([]byte, 512), 0)
 	fail = errors.New("disk full")
 	if s := r.prOut(r.a, 2, writeExclusive, 7, 0).Sense.Key; s != HardwareError {
-		t.Errorf("sense key %x", s)
+		t.Errorf("sense key %v", s)
 	}
 	r.conflict(r.b, cdb10(0x2a, 0, 0, 1), make([]byte, 512), 0)
 	fail = nil
@@ -227,7 +227,7 @@ func TestReservationCourses(t *testing.T) {
 				got = r.prOut(nexuses[i], action, kind, key, next)
 			}
 			if want := m.step(i, action, kind, key, next); got.Status != want {
-				rt.Fatalf("initiator %d, action %d, type %d, keys %d, %d: status %#x, sense %04x, want %#x", i, action, kind, key, next, got.Status, got.Sense.Code, want)
+				rt.Fatalf("initiator %d, action %d, type %d, keys %d, %d: status %v, sense %v, want %v", i, action, kind, key, next, got.Status, got.Sense.Code, want)
 			}
 		}
 	})
@@ -243,7 +243,7 @@ func TestRegistrationLimit(t *testing.T) {
 		r.unit.Detach(n, false)
 	}
 	if s := r.prOut(r.a, 6, 0, 0, 1); s.Status != CheckCondition || s.Sense.Code != scsi.InsufficientRegistrations {
-		t.Errorf("one too many: status %#x, sense %04x", s.Status, s.Sense.Code)
+		t.Errorf("one too many: status %v, sense %v", s.Status, s.Sense.Code)
 	}
 	last := r.unit.Attach(fmt.Sprint("iqn.c", maxRegistrations-1), nil)
 	r.must(last, 0, 0, 7, 0)

@@ -127,7 +127,7 @@ func (r *rig) begin(n *Nexus, cdb string, edtl int) *Task {
 	t := &Task{Nexus: n, EDTL: uint32(edtl)}
 	copy(t.CDB[:], octets(r.t, cdb))
 	if !r.unit.Begin(t) {
-		r.t.Fatalf("%s: status %#x, sense %x/%04x", cdb, t.Status, t.Sense.Key, t.Sense.Code)
+		r.t.Fatalf("%s: status %v, sense %v, %v", cdb, t.Status, t.Sense.Key, t.Sense.Code)
 	}
 	return t
 }
@@ -140,17 +140,17 @@ func (r *rig) good(n *Nexus, cdb string, out []byte, in int) []byte {
 	r.t.Helper()
 	t := r.run(n, cdb, out, in)
 	if t.Status != Good {
-		r.t.Fatalf("%s: status %#x, sense %x/%04x, want GOOD", cdb, t.Status, t.Sense.Key, t.Sense.Code)
+		r.t.Fatalf("%s: status %v, sense %v, %v, want GOOD", cdb, t.Status, t.Sense.Key, t.Sense.Code)
 	}
 	return data(t)
 }
 
 // bad runs a command that must fail with a sense.
-func (r *rig) bad(n *Nexus, cdb string, out []byte, in int, key byte, code scsi.Code) *Task {
+func (r *rig) bad(n *Nexus, cdb string, out []byte, in int, key scsi.Key, code scsi.Code) *Task {
 	r.t.Helper()
 	t := r.run(n, cdb, out, in)
 	if t.Status != CheckCondition || t.Sense.Key != key || t.Sense.Code != code {
-		r.t.Fatalf("%s: status %#x, sense %x/%04x, want CHECK CONDITION %x/%04x", cdb, t.Status, t.Sense.Key, t.Sense.Code, key, code)
+		r.t.Fatalf("%s: status %v, sense %v, %v, want CHECK CONDITION %v, %v", cdb, t.Status, t.Sense.Key, t.Sense.Code, key, code)
 	}
 	return t
 }
@@ -159,7 +159,7 @@ func (r *rig) bad(n *Nexus, cdb string, out []byte, in int, key byte, code scsi.
 func (r *rig) conflict(n *Nexus, cdb string, out []byte, in int) {
 	r.t.Helper()
 	if t := r.run(n, cdb, out, in); t.Status != ReservationConflict {
-		r.t.Fatalf("%s: status %#x, want RESERVATION CONFLICT", cdb, t.Status)
+		r.t.Fatalf("%s: status %v, want RESERVATION CONFLICT", cdb, t.Status)
 	}
 }
 

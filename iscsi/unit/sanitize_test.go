@@ -27,7 +27,7 @@ func TestSanitizeInProgress(t *testing.T) {
 	r.unit.Run(task)
 	op := r.unit.Sanitizing(task)
 	if task.Status != Good || op == nil || !task.Immediate() {
-		t.Fatalf("status %#x, operation %v", task.Status, op)
+		t.Fatalf("status %v, operation %v", task.Status, op)
 	}
 	last := -1
 	for more := true; more; {
@@ -42,7 +42,7 @@ func TestSanitizeInProgress(t *testing.T) {
 		}
 		b := r.good(r.b, "03 00 00 00 ff 00", nil, 255)
 		far := int(binary.BigEndian.Uint16(b[16:]))
-		if b[2] != NotReady || b[12] != 0x04 || b[13] != 0x1b || b[15] != 0x80 || far <= last {
+		if b[2] != byte(NotReady) || b[12] != 0x04 || b[13] != 0x1b || b[15] != 0x80 || far <= last {
 			t.Errorf("REQUEST SENSE: % x after progress %d", b, last)
 		}
 		last = far
@@ -55,7 +55,7 @@ func TestSanitizeInProgress(t *testing.T) {
 		more = op.Step()
 	}
 	if r.unit.Run(early); early.Status != CheckCondition || early.Sense.Code != scsi.SanitizeInProgress {
-		t.Errorf("a write that began before: status %#x", early.Status)
+		t.Errorf("a write that began before: status %v", early.Status)
 	}
 	op.End(nil)
 	if !allZero(big.medium) {
@@ -69,7 +69,7 @@ func TestSanitizeInProgress(t *testing.T) {
 	op.Step()
 	op.End(task)
 	if task.Status != CheckCondition || task.Sense.Code != scsi.SanitizeFailed {
-		t.Errorf("an operation that was stopped: status %#x", task.Status)
+		t.Errorf("an operation that was stopped: status %v", task.Status)
 	}
 	r.bad(r.a, cdb10(0x28, 0, 0, 1), nil, 512, MediumError, scsi.SanitizeFailed)
 }

@@ -9,7 +9,7 @@ import (
 // Sense is the reason for CHECK CONDITION (SPC-4 §4.5). The zero Sense is no reason:
 // the command succeeded.
 type Sense struct {
-	Key  byte
+	Key  scsi.Key
 	Code scsi.Code
 
 	Info    uint64 // the field INFORMATION
@@ -25,17 +25,17 @@ type Sense struct {
 	HasProgress bool
 }
 
-// Sense keys (SPC-4 table 41).
+// The sense keys that units use.
 const (
-	NoSense        = 0x0
-	NotReady       = 0x2
-	MediumError    = 0x3
-	HardwareError  = 0x4
-	IllegalRequest = 0x5
-	UnitAttention  = 0x6
-	DataProtect    = 0x7
-	AbortedCommand = 0xb
-	Miscompare     = 0xe
+	NoSense        = scsi.NoSense
+	NotReady       = scsi.NotReady
+	MediumError    = scsi.MediumError
+	HardwareError  = scsi.HardwareError
+	IllegalRequest = scsi.IllegalRequest
+	UnitAttention  = scsi.UnitAttention
+	DataProtect    = scsi.DataProtect
+	AbortedCommand = scsi.AbortedCommand
+	Miscompare     = scsi.Miscompare
 )
 
 // failed reports whether s is a reason for CHECK CONDITION.
@@ -60,7 +60,7 @@ const SenseLength = 18
 // appendFixed appends sense data in the fixed format (SPC-4 §4.5.3).
 func (s Sense) appendFixed(b []byte) []byte {
 	var d [SenseLength]byte
-	d[0], d[2], d[7] = 0x70, s.Key, SenseLength-8
+	d[0], d[2], d[7] = 0x70, byte(s.Key), SenseLength-8
 	if s.HasInfo && s.Info <= 0xffffffff {
 		d[0] |= 0x80
 		binary.BigEndian.PutUint32(d[3:], uint32(s.Info))
@@ -73,7 +73,7 @@ func (s Sense) appendFixed(b []byte) []byte {
 // appendDescriptor appends sense data in the descriptor format (SPC-4 §4.5.2).
 func (s Sense) appendDescriptor(b []byte) []byte {
 	at := len(b)
-	b = append(b, 0x72, s.Key, byte(s.Code>>8), byte(s.Code), 0, 0, 0, 0)
+	b = append(b, 0x72, byte(s.Key), byte(s.Code>>8), byte(s.Code), 0, 0, 0, 0)
 	if s.HasInfo {
 		b = append(b, 0x00, 0x0a, 0x80, 0)
 		b = binary.BigEndian.AppendUint64(b, s.Info)

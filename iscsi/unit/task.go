@@ -1,5 +1,7 @@
 package unit
 
+import "github.com/stag-rdma/stag/iscsi/scsi"
+
 // Direction says which way the data of a command goes.
 type Direction byte
 
@@ -11,16 +13,16 @@ const (
 )
 
 // Status is a SCSI status code (SAM-5 §5.3.1).
-type Status byte
+type Status = scsi.Status
 
-// Status codes.
+// The status codes that units use.
 const (
-	Good                Status = 0x00
-	CheckCondition      Status = 0x02
-	Busy                Status = 0x08
-	ReservationConflict Status = 0x18
-	TaskSetFull         Status = 0x28
-	TaskAborted         Status = 0x40
+	Good                = scsi.Good
+	CheckCondition      = scsi.CheckCondition
+	Busy                = scsi.Busy
+	ReservationConflict = scsi.ReservationConflict
+	TaskSetFull         = scsi.TaskSetFull
+	TaskAborted         = scsi.TaskAborted
 )
 
 // CDBLength is the longest CDB that a unit takes, in octets.
