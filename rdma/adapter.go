@@ -2,12 +2,15 @@ package rdma
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
+	"os"
 	"sync"
 	"sync/atomic"
 
 	"github.com/stag-rdma/stag/offload/adapter"
+	"github.com/stag-rdma/stag/offload/gate"
 	"github.com/stag-rdma/stag/offload/report"
 	"github.com/stag-rdma/stag/offload/signal"
 	"github.com/stag-rdma/stag/tpt"
@@ -30,11 +33,24 @@ type Adapter struct {
 	cfg    Config
 	events *events
 
+	through *through // connection to a daemon; nil: the adapter has ports of its own
+
 	lastCQ  atomic.Uint32 // number of the newest CQ
 	lastSRQ atomic.Uint32 // number of the newest SRQ
 	fatal   logLimit      // limits the log lines about QPs that ended with an error, because a peer can cause them
 
+	attempts gate.Gate    // Dial and Accept
+	verbs    gate.Gate    // calls that change objects; a call passes it before the device's lock
+	frozen   atomic.Bool  // the adapter is being handed over: no CQ tells of completions
+	telling  atomic.Int32 // calls of CQ.news in progress
+	left     atomic.Bool  // another process has everything
+
+	handing  atomic.Pointer[HandOver] // HandOver in progress; nil: none
+	inherits *succession              // Succeed in progress; nil: none
+	files    []*os.File               // descriptors of the last ExportLayer
+
 	mu      sync.Mutex // guards the fields below; no engine takes it
+	objects objects
 	qps     map[*QP]struct{}
 	numbers qpNumbers
 	retired totals // counters of closed QPs
@@ -49,18 +65,35 @@ type Adapter struct {
 // thread for its whole life. Dial and Listen use that namespace, whichever thread calls
 // them. The caller must close the adapter.
 func Open(cfg Config) (*Adapter, error) {
+	if cfg.Daemon != "" {
+		return openThrough(cfg)
+	}
+	a, device := newAdapter(cfg)
+	d, err := adapter.Open(device, layer{a})
+	if err != nil {
+		return nil, err
+	}
+	a.standOn(d)
+	return a, nil
+}
+
+// newAdapter makes an adapter without a device, and the configuration of its device.
+func newAdapter(cfg Config) (*Adapter, adapter.Config) {
 	a := &Adapter{
 		cfg: cfg, events: newEvents(), fatal: logLimit{burst: 10},
 		qps: map[*QP]struct{}{}, retired: totals{}, cqs: map[*CQ]struct{}{}, srqs: map[*SRQ]struct{}{}, loose: map[io.Closer]struct{}{},
 	}
 	device := cfg.device()
 	device.Notify = a.notify
-	var err error
-	if a.device, err = adapter.Open(device, layer{a}); err != nil {
-		return nil, err
+	return a, device
+}
+
+// standOn gives the adapter its device.
+func (a *Adapter) standOn(d *adapter.Adapter) {
+	a.device, a.table, a.board, a.log = d, d.Table(), d.Board(), d.Config().Log
+	if d.Heap().File() != nil {
+		a.keepObjects()
 	}
-	a.table, a.board, a.log = a.device.Table(), a.device.Board(), a.device.Config().Log
-	return a, nil
 }
 
 // Close closes all objects of the adapter: listeners, connections (with a reset), QPs
@@ -68,7 +101,13 @@ func Open(cfg Config) (*Adapter, error) {
 // the adapter accesses no registered memory any more. Memory from AllocMR stays valid
 // until its region is closed too. A region that is never closed keeps the heap mapped
 // until the process ends. Close may be called twice.
-func (a *Adapter) Close() error { return a.device.Close() }
+func (a *Adapter) Close() error {
+	err := a.device.Close()
+	if a.through != nil {
+		err = errors.Join(err, a.through.close())
+	}
+	return err
+}
 
 // Report returns the current state of the adapter and of its objects. `stag show` and
 // `stag metrics` print the same data. Report asks each engine for its part in a few

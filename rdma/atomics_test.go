@@ -3,6 +3,7 @@ package rdma
 import (
 	"encoding/binary"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -123,6 +124,51 @@ func TestImmediate(t *testing.T) {
 			}
 		}
 	})
+}
+
+// With ExtImmediate both operations do what programs for InfiniBand expect, over the kernel's
+// TCP and over an engine.
+func TestImmediateOfInfiniBand(t *testing.T) {
+	onBothPaths(t, func(r *rig) {
+		p := ConnParams{Extensions: ExtRFC7306 | ExtImmediate}
+		x, y := r.connect(wants{dial: p, accept: p})
+		if q := r.reportOf(x); !slices.Equal(q.Extensions, []string{"rfc7306", "immediate"}) {
+			t.Errorf("the report names %v", q.Extensions)
+		}
+		for i := range 4 {
+			y.receive(RecvWR{ID: uint64(i), SGL: []SGE{y.mr.SGE(40000, 20000)}})
+		}
+		fill(x.mr.Bytes()[:20000], 1)
+		_, err := x.qp.PostSend(SendWR{Op: WRSendImm, Imm: 1 << 32})
+		r.Says(err, ErrImmediate, "32 bits")
+		x.post(SendWR{ID: 1, Op: WRWriteImm, Flags: Signaled, SGL: []SGE{x.mr.SGE(0, 20000)}, RKey: y.mr.RKey(), RemoteAddr: 100, Imm: 0xfedcba98},
+			SendWR{ID: 2, Op: WRSendImm, Flags: Signaled | Solicited, SGL: []SGE{x.mr.SGE(0, 19999)}, Imm: 5},
+			SendWR{ID: 3, Op: WRSendImm, Flags: Signaled, Inline: []byte("inline")}, SendWR{ID: 4, Op: WRWriteImm, Flags: Signaled, RKey: y.mr.RKey(), Imm: 6})
+		got := r.ok(y.got(4))
+		want := []Completion{
+			{ID: 0, Op: WCRecvImm, WithImm: true, Imm: 0xfedcba98, Length: 20000}, {ID: 1, Op: WCRecv, WithImm: true, Imm: 5, Length: 19999, Solicited: true},
+			{ID: 2, Op: WCRecv, WithImm: true, Length: 6}, {ID: 3, Op: WCRecvImm, WithImm: true, Imm: 6},
+		}
+		for i := range want {
+			if want[i].QP = y.qp.Number(); got[i] != want[i] {
+				r.Errorf("%+v, want %+v", got[i], want[i])
+			}
+		}
+		same(r, "written", 20000, x.mr.Bytes()[:20000], y.mr.Bytes()[100:20100])
+		same(r, "sent", 19999, append([]byte("inline"), x.mr.Bytes()[6:19999]...), y.mr.Bytes()[40000:59999])
+		r.ok(x.sent(4))
+	})
+}
+
+// Without ExtImmediate at both ends a Send with Immediate has no octets.
+func TestImmediateOfOneEnd(t *testing.T) {
+	r := newLoopback(t)
+	x, y := r.connect(wants{dial: ConnParams{Extensions: ExtRFC7306 | ExtImmediate}, accept: ConnParams{Extensions: ExtRFC7306}})
+	for _, e := range []*end{x, y} {
+		_, err := e.qp.PostSend(SendWR{Op: WRSendImm, Inline: []byte("a")})
+		r.Says(err, ErrImmediate, "has no octets")
+	}
+	r.Says(x.qp.Dial(r.Ctx(), "127.0.0.1:1", ConnParams{Extensions: ExtImmediate}), nil, "ExtImmediate without ExtRFC7306")
 }
 
 // Without agreement nothing of RFC 7306 can be posted, whichever end has not asked for it.

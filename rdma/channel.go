@@ -48,12 +48,20 @@ type CQOptions struct {
 	// with a Handler leaves the connections' work to the adapter's goroutines, whatever
 	// Config.Progress says.
 	Handler func()
+
+	// Memory is memory for the completions that another process maps too. nil means memory
+	// of the adapter. It must have CQRingLen octets for the depth of the CQ, be aligned to 64
+	// octets, and stay mapped until Close has returned. The other process polls the CQ and
+	// arms it, as the comments of Rings say: Poll of this process finds nothing, Wait returns
+	// ErrMapped, and Resize fails. Handler runs when the CQ was armed in the memory. The
+	// connections' work is done by the adapter's goroutines.
+	Memory []byte
 }
 
 // CreateCompChannel makes a completion channel. A CQ uses the channel that CreateCQ gets
 // in CQOptions.Channel. The caller must close the channel. The adapter's Close also closes it.
 func (a *Adapter) CreateCompChannel() (*CompChannel, error) {
-	done, err := a.device.Use()
+	done, err := a.use()
 	if err != nil {
 		return nil, fmt.Errorf("create completion channel: %w", err)
 	}

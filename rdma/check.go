@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/stag-rdma/stag/offload/heap"
+	"github.com/stag-rdma/stag/offload/reach"
 	"github.com/stag-rdma/stag/tpt"
 )
 
@@ -20,7 +20,7 @@ func (qp *QP) checkSend(wr *SendWR) error {
 	if err := qp.machine.CheckSend(wr); err != nil {
 		return fmt.Errorf("%w: %w", ErrBadWR, err)
 	}
-	return qp.machine.Refuses(wr.Op)
+	return qp.machine.Refuses(wr)
 }
 
 // checkLength returns an error if the message is longer than maxMessage.
@@ -66,6 +66,9 @@ func overlap(t *tpt.Table, x, y SGE) bool {
 	if x.LKey == y.LKey {
 		return meet(x.Addr, y.Addr, x.Length, y.Length)
 	}
+	if t == nil {
+		return false // only the daemon knows the regions
+	}
 	var bufX, bufY [4]span
 	atX, atY := octetsOf(t, x, bufX[:0]), octetsOf(t, y, bufY[:0])
 	if len(atX) > 1 || len(atY) > 1 {
@@ -97,7 +100,7 @@ type span struct {
 // memory is more than one span if the region is a page list.
 func octetsOf(t *tpt.Table, e SGE, list []span) []span {
 	found := t.Memory(e.LKey, e.Addr, e.Length, func(mem []byte) {
-		list = append(list, span{uint64(heap.Address(mem)), uint32(len(mem))})
+		list = append(list, span{reach.Address(mem), uint32(len(mem))})
 	})
 	if !found {
 		return nil

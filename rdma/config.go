@@ -1,19 +1,22 @@
 package rdma
 
 import (
+	"context"
 	"log/slog"
 	"time"
 
 	"github.com/stag-rdma/stag/afxdp"
 	"github.com/stag-rdma/stag/offload/adapter"
 	"github.com/stag-rdma/stag/offload/nic"
+	"github.com/stag-rdma/stag/offload/upgrade"
 )
 
-// Config is the configuration of an adapter. Exactly one of Ports and KernelPort must
-// be set. Every other field may stay zero.
+// Config is the configuration of an adapter. Exactly one of Ports, KernelPort and
+// Daemon must be set. Every other field may stay zero.
 type Config struct {
 	// Ports are the network interfaces whose connections are taken over. "eth0.100" is
-	// VLAN 100 of eth0. Ports need CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, and CAP_IPC_LOCK
+	// VLAN 100 of eth0. The name of a bond stands for its members: connections leave
+	// through the member that the bond uses. Ports need CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, and CAP_IPC_LOCK
 	// or enough memlock. If `stag load` has put a program on an interface, Open adopts
 	// the program in the mode in which it was loaded, and Close leaves the program on
 	// the interface.
@@ -22,6 +25,20 @@ type Config struct {
 	// KernelPort runs every connection over the kernel's own TCP instead. This is
 	// slower, reaches any destination, and needs no capability.
 	KernelPort bool
+
+	// Daemon is the path of the socket of `stag daemon`. The adapter then has no ports of its
+	// own. Its objects are in the daemon, which shares its ports with any number of programs,
+	// and posts and polls go by shared memory. DefaultDaemon is the usual path. What a daemon
+	// cannot do returns ErrThroughDaemon: SRQs, windows, page lists, shared and reserved
+	// regions, limits of the rate, registrations through the send queue. Ports and KernelPort
+	// must not be set.
+	Daemon string
+
+	// Groups are sets of ports that are watched together. If a port of a group does not
+	// work any more, its connections go on over another port of the group, and the group
+	// may move its addresses. Without a group, connections still follow the kernel's
+	// routes from port to port.
+	Groups []Group
 
 	// RegionHeap is the size in octets of the heap from which AllocMR takes memory. The
 	// heap is mapped at once, but a page takes memory only when it is used. 0 means 256
@@ -43,6 +60,14 @@ type Config struct {
 	// so that a PD that serves one peer cannot take all. Here each shared region counts.
 	// 0 means no limit.
 	MaxPagesPerPD int
+
+	// MemoryGroup is the name of a group of processes of this user that share registered memory:
+	// 1 to 32 letters, digits and -_. A peer of one process can then access memory of
+	// another, if both processes have the protection domain in common (AllocSharedPD).
+	// Each process must have the same MaxRegions, at most 1048575, and the group has room
+	// for 16 processes. Open needs CAP_BPF, with KernelPort too. "" means no group. See
+	// docs/groups.md.
+	MemoryGroup string
 
 	// Progress says which goroutines do the adapter's work. ProgressAuto means
 	// ProgressInline, unless Spin is set and there are more cores than engines.
@@ -89,6 +114,18 @@ type Config struct {
 	// user's own directory for temporary files. Open fails if it cannot make the socket.
 	NoControl bool
 
+	// Upgrade is called when somebody asks for an upgrade of the program (`stag upgrade`). It
+	// usually is
+	//
+	//	func(ctx context.Context, progress func(string)) (rdma.HandedOver, error) {
+	//		return a.Restart(ctx, rdma.HandOver{...}, progress)
+	//	}
+	//
+	// and the program must close the adapter and end afterwards. With Upgrade the region heap
+	// is a file in memory, so that another process can map it (Adapter.HandOver). If Upgrade
+	// is nil, the program cannot be upgraded.
+	Upgrade func(ctx context.Context, progress func(step string)) (HandedOver, error)
+
 	// Log gets a line when an object is made or closed. At debug level it also gets the
 	// steps in between and the clients of the control socket. If Log is nil, the
 	// adapter logs nothing.
@@ -98,12 +135,23 @@ type Config struct {
 // device returns the configuration of the device.
 func (c *Config) device() adapter.Config {
 	return adapter.Config{
-		Ports: c.Ports, KernelPort: c.KernelPort,
+		Ports: c.Ports, KernelPort: c.KernelPort, Groups: groups(c.Groups),
 		RegionHeap: c.RegionHeap, MaxRegions: c.MaxRegions, MaxRegionsPerPD: c.MaxRegionsPerPD, MaxPages: c.MaxPages, MaxPagesPerPD: c.MaxPagesPerPD,
-		Progress: adapter.Progress(c.Progress), Spin: c.Spin,
+		MemoryGroup: c.MemoryGroup, Progress: adapter.Progress(c.Progress), Spin: c.Spin,
 		Generic: c.Generic, VLAN: c.VLAN, Queues: c.Queues, FrameSize: c.FrameSize, RxFrames: c.RxFrames, TxFrames: c.TxFrames,
 		ZeroCopy: afxdp.ZeroCopy(c.ZeroCopy), MaxFlows: c.MaxFlows, Partial: nic.Partial(c.Partial), Congestion: c.Congestion,
-		NoControl: c.NoControl, Log: c.Log,
+		NoControl: c.NoControl, Log: c.Log, Upgrade: c.upgrade(),
+	}
+}
+
+// upgrade returns Upgrade for the device.
+func (c *Config) upgrade() func(context.Context, func(string)) (upgrade.Result, error) {
+	if c.Upgrade == nil {
+		return nil
+	}
+	return func(ctx context.Context, progress func(string)) (upgrade.Result, error) {
+		h, err := c.Upgrade(ctx, progress)
+		return upgrade.Result{PID: h.PID, Flows: h.Connections, Lost: h.Lost, Frozen: h.Frozen, Waiting: h.Prepared}, err
 	}
 }
 

@@ -46,6 +46,10 @@ func (c *CQ) depart(qp *QP) {
 	if !ok {
 		return
 	}
+	if c.mapped || c.distant != nil { // no Poll of this process would forget it
+		c.contexts.byNumber.Delete(qp.Number())
+		return
+	}
 	c.polling.Lock()
 	defer c.polling.Unlock()
 	c.contexts.left = append(c.contexts.left, departed{qp.Number(), value.(*any), c.queue.Pushed()})

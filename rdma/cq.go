@@ -25,6 +25,8 @@ type CQ struct {
 	notify  chan struct{}
 	channel *CompChannel // nil: none
 	handler func()       // nil: none
+	distant *distantCQ   // the completions are in a ring of the daemon; nil: there is no daemon
+	mapped  bool         // the completions lie in memory of the program: see CQOptions.Memory
 	context any
 
 	polling  sync.Mutex // lock that is held during Poll
@@ -45,7 +47,7 @@ type CQ struct {
 // most one, the CQ has a completion channel or a context. The CQ belongs to no PD. Errors:
 // ErrClosed, and one that names the field to change.
 func (a *Adapter) CreateCQ(depth int, o ...CQOptions) (*CQ, error) {
-	done, err := a.device.Use()
+	done, err := a.use()
 	if err != nil {
 		return nil, fmt.Errorf("create CQ: %w", err)
 	}
@@ -53,18 +55,41 @@ func (a *Adapter) CreateCQ(depth int, o ...CQOptions) (*CQ, error) {
 	if err := checkCQDepth(depth); err != nil {
 		return nil, fmt.Errorf("create CQ: %w", err)
 	}
-	c := &CQ{
-		adapter: a, queue: work.NewCQ(depth, a.board), number: a.lastCQ.Add(1),
-		notify: make(chan struct{}, 1), users: map[*QP]int{},
-	}
-	c.queue.News.Fire = c.news
-	if err := c.choose(o); err != nil {
+	c, err := a.makeCQ(depth, o)
+	if err != nil {
 		return nil, fmt.Errorf("create CQ: %w", err)
 	}
 	a.mu.Lock()
 	a.cqs[c] = struct{}{}
 	a.mu.Unlock()
 	return c, nil
+}
+
+// makeCQ makes a CQ with the options of CreateCQ.
+func (a *Adapter) makeCQ(depth int, o []CQOptions) (*CQ, error) {
+	if a.through != nil {
+		return a.makeDistantCQ(depth, o)
+	}
+	if len(o) == 0 || o[0].Memory == nil {
+		c := a.newCQ(a.lastCQ.Add(1), work.NewCQ(depth, a.board))
+		return c, c.choose(o)
+	}
+	queue, err := work.NewCQIn(o[0].Memory, depth, a.board)
+	if err != nil {
+		return nil, err
+	}
+	c := a.newCQ(a.lastCQ.Add(1), queue)
+	c.mapped = true
+	return c, c.choose(o)
+}
+
+func (a *Adapter) newCQ(number uint32, queue *work.CQ) *CQ {
+	c := &CQ{
+		adapter: a, queue: queue, number: number,
+		notify: make(chan struct{}, 1), users: map[*QP]int{},
+	}
+	c.queue.News.Fire = c.news
+	return c
 }
 
 // choose follows the options of CreateCQ.
@@ -90,7 +115,22 @@ func (c *CQ) Context() any { return c.context }
 func (c *CQ) Number() uint32 { return c.number }
 
 // Depth returns how many completions the CQ holds.
-func (c *CQ) Depth() int { return c.queue.Cap() }
+func (c *CQ) Depth() int {
+	if c.distant != nil {
+		return c.distant.poller.Cap()
+	}
+	return c.queue.Cap()
+}
+
+// ready reports whether Poll would find a completion.
+func (c *CQ) ready() bool {
+	if c.distant == nil {
+		return c.queue.Ready()
+	}
+	c.polling.Lock()
+	defer c.polling.Unlock()
+	return !c.distant.closed && c.distant.poller.Ready()
+}
 
 // Poll moves completions into dst, oldest first, and returns their number. Poll costs a
 // few memory accesses. With inline progress, a Poll that finds no completion also does
@@ -106,12 +146,17 @@ func (c *CQ) Poll(dst []Completion) int {
 
 func (c *CQ) take(dst []Completion) int {
 	c.polling.Lock()
+	defer c.polling.Unlock()
+	if c.mapped || c.adapter.left.Load() {
+		return 0 // another process has the completions
+	}
 	if c.contexts.left != nil {
 		c.forget()
 	}
-	n := c.queue.Poll(dst)
-	c.polling.Unlock()
-	return n
+	if c.distant != nil {
+		return c.adapter.through.poll(c.distant, dst)
+	}
+	return c.queue.Poll(dst)
 }
 
 // Next removes the oldest completion from the CQ and returns it. If the CQ is empty,
@@ -140,7 +185,7 @@ func (c *CQ) Next(ctx context.Context) (Completion, error) {
 // Wait. Wait returns the cause of ctx's end, or ErrClosed. Wait returns ErrCQOverrun
 // when a completion has been lost and no completion is left to poll.
 func (c *CQ) Wait(ctx context.Context) error {
-	if c.look(ctx) {
+	if !c.mapped && !c.adapter.left.Load() && c.look(ctx) {
 		return nil
 	}
 	return c.wait(ctx, false)
@@ -154,17 +199,17 @@ func (c *CQ) WaitSolicited(ctx context.Context) error { return c.wait(ctx, true)
 // look does the connections' work for the time of waitSpin. look reports whether there
 // is a completion to poll.
 func (c *CQ) look(ctx context.Context) bool {
-	if c.queue.Ready() {
+	if c.ready() {
 		return true
 	}
 	m := c.runners.Load()
 	if m == nil {
-		return false
+		return c.distant != nil && c.lookShortly(ctx)
 	}
 	end := clock.Now().Add(c.adapter.waitSpin())
 	for m != nil && !m.awake() && clock.Now() < end {
 		m.visit()
-		if c.queue.Ready() {
+		if c.ready() {
 			return true
 		}
 		if c.closing.Load() || ctx.Err() != nil {
@@ -176,24 +221,32 @@ func (c *CQ) look(ctx context.Context) bool {
 }
 
 func (c *CQ) wait(ctx context.Context, solicitedOnly bool) error {
+	if c.mapped {
+		return fmt.Errorf("wait for a completion: %w", ErrMapped)
+	}
 	for {
 		wake := c.sleeper()
-		if c.queue.Ready() {
+		if c.adapter.left.Load() {
+			return fmt.Errorf("wait for a completion: %w", ErrHandedOver)
+		}
+		if c.ready() {
 			return nil
 		}
 		switch {
+		case c.adapter.through != nil && c.adapter.through.gone.Load() && c.adapter.device.Life().Err() == nil:
+			return fmt.Errorf("wait for a completion: %w", ErrDaemonGone)
 		case c.closing.Load() || c.adapter.device.Life().Err() != nil:
 			return fmt.Errorf("wait for a completion: the CQ is %w", ErrClosed)
-		case c.queue.Overrun():
+		case c.Overrun():
 			return fmt.Errorf("wait for a completion: %w", ErrCQOverrun)
 		}
 		c.Arm(solicitedOnly)
-		if c.queue.Ready() {
+		if c.ready() {
 			return nil
 		}
 		select {
 		case <-wake:
-			if c.queue.Ready() {
+			if c.ready() && !c.adapter.left.Load() {
 				return nil
 			}
 		case <-ctx.Done():
@@ -218,6 +271,13 @@ func (c *CQ) sleeper() <-chan struct{} {
 // completion from before the call causes no message. The caller must therefore poll
 // once more between Arm and sleep.
 func (c *CQ) Arm(solicitedOnly bool) {
+	if c.mapped {
+		return // the other process arms the CQ in its memory
+	}
+	if c.distant != nil {
+		c.armDistant(solicitedOnly)
+		return
+	}
 	c.queue.Arm(solicitedOnly)
 	c.runners.Load().watch()
 }
@@ -230,11 +290,23 @@ func (c *CQ) Notify() <-chan struct{} { return c.notify }
 // Overrun reports whether a completion has been lost because the CQ was full. Once
 // true, it stays true. The completions in the CQ can still be polled. The CQ's QPs are
 // in error.
-func (c *CQ) Overrun() bool { return c.queue.Overrun() }
+func (c *CQ) Overrun() bool {
+	if c.distant == nil {
+		return c.queue.Overrun()
+	}
+	c.polling.Lock()
+	defer c.polling.Unlock()
+	return !c.distant.closed && c.distant.poller.Overrun()
+}
 
 // news runs after a step in which an armed CQ got the completion that it was armed for.
 // news also runs after a step in which the CQ was overrun. news does not block.
 func (c *CQ) news() {
+	c.adapter.telling.Add(1)
+	defer c.adapter.telling.Add(-1)
+	if c.adapter.frozen.Load() {
+		return // a handler may poll, which would wait; release calls news again
+	}
 	select {
 	case c.notify <- struct{}{}:
 	default:
@@ -251,7 +323,7 @@ func (c *CQ) news() {
 		c.wake = nil
 	}
 	var doomed []*QP
-	if c.queue.Overrun() && !c.told {
+	if c.Overrun() && !c.told {
 		c.told = true
 		for qp := range c.users {
 			doomed = append(doomed, qp)
@@ -273,7 +345,7 @@ func (c *CQ) join(qp *QP) error {
 		return fmt.Errorf("the CQ is another adapter's")
 	case c.closed:
 		return fmt.Errorf("the CQ is %w", ErrClosed)
-	case c.queue.Overrun():
+	case c.Overrun() && c.adapter.inherits == nil: // a QP of another process used it already
 		return ErrCQOverrun
 	}
 	c.users[qp]++
@@ -297,6 +369,7 @@ func (c *CQ) leave(qp *QP) {
 // Close closes the CQ. Every Wait returns. Close returns ErrInUse while QPs use the CQ.
 // Close may be called twice, and after the adapter's Close.
 func (c *CQ) Close() error {
+	defer c.adapter.still()()
 	c.mu.Lock()
 	if n := len(c.users); n != 0 {
 		c.mu.Unlock()
@@ -312,5 +385,8 @@ func (c *CQ) Close() error {
 	delete(c.adapter.cqs, c)
 	c.adapter.mu.Unlock()
 	c.news()
+	if c.distant != nil {
+		return c.adapter.through.closeCQ(c)
+	}
 	return nil
 }

@@ -42,11 +42,20 @@ func (qp *QP) dial(ctx context.Context, address string, p ConnParams) error {
 	if _, err := p.offer().Request(); err != nil {
 		return err
 	}
+	if qp.distant != nil {
+		if err := p.throughDaemon(); err != nil {
+			return err
+		}
+	}
 	ctx, free := qp.adapter.device.While(ctx)
 	defer free()
 	ctx, cancel := context.WithTimeoutCause(ctx, p.Timeout,
 		fmt.Errorf("no connection within %v: %w", p.Timeout, context.DeadlineExceeded))
 	defer cancel()
+	if err := qp.adapter.attempts.Enter(ctx); err != nil {
+		return err
+	}
+	defer qp.adapter.attempts.Leave()
 	if ctx, err = qp.begin(ctx); err != nil {
 		return err
 	}
@@ -67,6 +76,9 @@ func reason(ctx context.Context, err error) error {
 }
 
 func (qp *QP) connect(ctx context.Context, address string, p ConnParams) error {
+	if qp.distant != nil {
+		return qp.dialThrough(ctx, address, p)
+	}
 	s, err := qp.adapter.device.Dial(ctx, address, adapter.DialOptions{Local: p.Local, TOS: adapter.TOS(p.TOS)})
 	if err != nil {
 		return err

@@ -84,6 +84,13 @@
 // peer cannot answer a Read then, so that a posted Read ends the connection when its
 // turn comes. A QP is connected only once. Make another QP for another connection.
 //
+// # Another process
+//
+// With Config.Upgrade a running program can be replaced by a newer one: Adapter.HandOver
+// gives all objects and connections to another process, and Succeed takes them. Numbers
+// and STags stay the same, the memory of regions is the same memory, and each work request
+// completes in one of the two processes. The peers notice nothing but a pause.
+//
 // # Looking into it
 //
 // Every adapter serves a unix socket, of mode 0600, from Open to Close. `stag show`,

@@ -10,9 +10,9 @@ import (
 func (qp *QP) config(number uint32) rdmap.Config {
 	pd, cfg := qp.pd, &qp.cfg
 	c := rdmap.Config{
-		Number: number, PD: pd.domain, Table: pd.adapter.table, Board: pd.adapter.board,
+		Number: number, Client: cfg.Client, PD: pd.domain, Table: pd.adapter.table, Board: pd.adapter.board,
 		SendCQ: cfg.SendCQ.queue, RecvCQ: cfg.RecvCQ.queue, SendDepth: cfg.SendDepth, RecvDepth: cfg.RecvDepth,
-		MaxSGE: cfg.MaxSGE, MaxInline: cfg.MaxInline, SignalAll: cfg.SQSigAll, Rate: cfg.Rate, Reactive: cfg.Reactive, Registers: cfg.RegMR,
+		MaxSGE: cfg.MaxSGE, MaxInline: cfg.MaxInline, SignalAll: cfg.SQSigAll, Rate: cfg.Rate, Reactive: cfg.Reactive, Registers: cfg.RegMR, Hold: cfg.Hold, KeepReceives: cfg.KeepReceives,
 	}
 	if cfg.SRQ != nil {
 		c.Shared, c.RecvPD = &cfg.SRQ.queue, cfg.SRQ.pd.domain
@@ -36,7 +36,7 @@ func (qp *QP) uses() []use {
 		{"RecvCQ: ", func() error { return cfg.RecvCQ.join(qp) }, func() { cfg.RecvCQ.leave(qp) }},
 	}
 	if cfg.SRQ != nil {
-		all = append(all, use{"SRQ: ", func() error { return cfg.SRQ.join(qp) }, cfg.SRQ.leave})
+		all = append(all, use{"SRQ: ", func() error { return cfg.SRQ.join(qp) }, func() { cfg.SRQ.leave(qp) }})
 	}
 	return all
 }

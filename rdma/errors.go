@@ -5,7 +5,9 @@ import (
 
 	"github.com/stag-rdma/stag/offload/adapter"
 	"github.com/stag-rdma/stag/offload/heap"
+	"github.com/stag-rdma/stag/offload/memgroup"
 	"github.com/stag-rdma/stag/offload/mpa"
+	"github.com/stag-rdma/stag/offload/portable"
 	"github.com/stag-rdma/stag/offload/rdmap"
 	"github.com/stag-rdma/stag/offload/stream"
 	"github.com/stag-rdma/stag/tpt"
@@ -19,9 +21,17 @@ var (
 	// ErrClosed means that the object is closed, or the adapter that it belongs to.
 	// errors.Is also finds net.ErrClosed.
 	ErrClosed = adapter.ErrClosed
+	// ErrHandedOver means that the adapter and its objects continue in another process
+	// (Adapter.HandOver).
+	ErrHandedOver = portable.ErrUpgraded
 	// ErrInUse means that the object cannot be closed, or made smaller, because something
 	// still uses it.
 	ErrInUse = errors.New("in use")
+	// ErrNoMemoryGroup means that the adapter shares no memory with other processes: set
+	// Config.MemoryGroup.
+	ErrNoMemoryGroup = adapter.ErrNoMemoryGroup
+	// ErrMemoryGroupFull means that 16 processes are in the group.
+	ErrMemoryGroupFull = memgroup.ErrFull
 	// ErrNotConnected means that the QP has not been connected yet. Sends need a
 	// connection.
 	ErrNotConnected = errors.New("not connected: Dial or Accept first")
@@ -30,6 +40,10 @@ var (
 	ErrConnected = errors.New("the QP has or had a connection: make another QP")
 	// ErrQueueFull means that the queue holds as many work requests as it can.
 	ErrQueueFull = errors.New("the queue is full: wait for completions, or make it deeper")
+	// ErrMapped means that the queue lies in memory that the program has passed
+	// (QPConfig.Rings, SRQConfig.Rings, CQOptions.Memory). The process that maps this memory
+	// posts and polls.
+	ErrMapped = errors.New("another process has this queue mapped, and posts and polls")
 	// ErrBadWR means that the work request is malformed.
 	ErrBadWR = errors.New("malformed work request")
 	// ErrNoReads means that the two ends agreed that this end sends no RDMA Reads, and so no
@@ -44,6 +58,9 @@ var (
 	// Immediate Data (ExtRFC7306), and that the application has not said that the peer
 	// knows them (ConnParams.PeerRFC7306).
 	ErrNoRFC7306 = rdmap.ErrNoRFC7306
+	// ErrImmediate means that Immediate Data has more than 32 bits on a connection with
+	// ExtImmediate, or that a Send with Immediate has octets on a connection without it.
+	ErrImmediate = rdmap.ErrImmediate
 	// ErrHeapFull means that the region heap has no free part of the requested size.
 	ErrHeapFull = heap.ErrFull
 	// ErrNoPort means that no port of the adapter leads to the destination.
@@ -80,6 +97,11 @@ var (
 	// been unmapped, protected or truncated. ErrMemoryGone is the cause of a QPError. The
 	// region is invalid from then on.
 	ErrMemoryGone = rdmap.ErrMemoryGone
+	// ErrThroughDaemon means that an adapter of a daemon (Config.Daemon) cannot do this.
+	ErrThroughDaemon = errors.New("not through a daemon: the program needs ports of its own (Config.Ports)")
+	// ErrDaemonGone means that the daemon (Config.Daemon) has ended, or has closed the
+	// connection. Every connection has ended with it.
+	ErrDaemonGone = errors.New("the daemon has gone")
 	// ErrCQOverrun means that a CQ was full and a completion is lost.
 	ErrCQOverrun = rdmap.ErrCQOverrun
 )

@@ -3,6 +3,7 @@ package rdma
 import (
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/stag-rdma/stag/offload/adapter"
 )
@@ -23,6 +24,10 @@ const (
 	CommEst                               // the initiator's first message has come to an accepted QP; Event.QP is set
 	SQDrained                             // a QP that closes in good order has completed every send; Event.QP is set
 	DeviceFatal                           // the adapter has lost its last port; Event.Err is set
+	PortSuspect                           // a port of a group shows a sign of a fault; Event.Port and Event.Err are set
+	PortFailed                            // a port of a group does not work, and its connections move away; Event.Port and Event.Err are set
+	PortSettled                           // a port of a group works again, and has for Group.Settle; Event.Port is set
+	PathMoved                             // a QP's connection has moved to another port, or could not; Event.QP, Event.Port, Event.From, Event.Cause, Event.Frozen and Event.Err are set
 )
 
 func (t EventType) String() string {
@@ -51,6 +56,14 @@ func (t EventType) String() string {
 		return "send queue drained"
 	case DeviceFatal:
 		return "device fatal"
+	case PortSuspect:
+		return "port suspect"
+	case PortFailed:
+		return "port failed"
+	case PortSettled:
+		return "port settled"
+	case PathMoved:
+		return "path moved"
 	}
 	return fmt.Sprintf("event %d", uint8(t))
 }
@@ -58,8 +71,9 @@ func (t EventType) String() string {
 // Event reports a change that no completion reports.
 //
 // RouteAway and RouteBack change nothing by themselves. The connection continues through
-// its port, whether that port still leads to the peer or not. To use the new route, close
-// the QP and connect another one.
+// its port, whether that port still leads to the peer or not. If the new route leads
+// through another port of the adapter, the connection moves there instead, and the event is
+// PathMoved. If PathMoved has an Err, the connection is at Event.From and tries again.
 //
 // A QP reports CommEst and SQDrained only with QPConfig.AsyncNotify. After CommEst the sends
 // of a QP that has accepted its connection leave: RFC 5044 §7.1.2 lets the initiator send
@@ -68,11 +82,16 @@ func (t EventType) String() string {
 // the adapter, and its listeners have ended. The events of one QP come in their order.
 type Event struct {
 	Type EventType
-	QP   *QP    // QP that the event concerns, for QPFatal, QPLastWQEReached, RouteAway, RouteBack, CommEst and SQDrained
+	QP   *QP    // QP that the event concerns, for QPFatal, QPLastWQEReached, RouteAway, RouteBack, PathMoved, CommEst and SQDrained
 	CQ   *CQ    // CQ that the event concerns, for CQOverrun
 	SRQ  *SRQ   // SRQ that the event concerns, for SRQLimitReached
-	Port string // name of the port, for PortDown, PortUp, PortLost, RouteAway and RouteBack
-	Err  error  // QPFatal: a *QPError. CQOverrun: ErrCQOverrun. PortLost, RouteAway, DeviceFatal: the reason
+	Port string // name of the port, for PortDown, PortUp, PortLost, RouteAway, RouteBack and PathMoved (the new port)
+	Err  error  // QPFatal: a *QPError. CQOverrun: ErrCQOverrun. PortLost, RouteAway, DeviceFatal: the reason. PathMoved: why the connection has not moved, or nil
+
+	// The next fields are set for PathMoved.
+	From   string        // name of the port before
+	Cause  string        // why the connection moves: asked, route, carrier, lost, drain or failed
+	Frozen time.Duration // how long the connection neither sent nor received
 }
 
 // eventsKept is how many unread events the queue holds.
@@ -99,12 +118,18 @@ func (e *events) add(ev Event) {
 var portEvents = [...]EventType{
 	adapter.PortDown: PortDown, adapter.PortUp: PortUp, adapter.PortLost: PortLost,
 	adapter.RouteAway: RouteAway, adapter.RouteBack: RouteBack,
+	adapter.PortSuspect: PortSuspect, adapter.PortFailed: PortFailed, adapter.PortSettled: PortSettled, adapter.PathMoved: PathMoved,
 }
 
 // notify is the device's callback for events of ports and routes.
 func (a *Adapter) notify(e adapter.Event) {
 	ev := Event{Type: portEvents[e.Type], Port: e.Port, Err: e.Err}
 	switch e.Type {
+	case adapter.PathMoved:
+		ev.From, ev.Cause, ev.Frozen = e.From, e.Cause.String(), e.Frozen
+		if ev.QP = a.qpOn(e.Carriers[0]); ev.QP != nil {
+			a.events.add(ev)
+		}
 	case adapter.RouteAway, adapter.RouteBack:
 		for _, qp := range a.carriedBy(e.Carriers) {
 			ev.QP = qp
@@ -117,6 +142,16 @@ func (a *Adapter) notify(e adapter.Event) {
 		a.events.add(Event{Type: DeviceFatal, Err: e.Err})
 		a.failListeners(e.Err)
 	}
+}
+
+// qpOn returns the QP of a connection. qpOn returns nil if it has none.
+func (a *Adapter) qpOn(c adapter.Carrier) *QP {
+	for _, qp := range a.allQPs() {
+		if at := qp.conn.Load(); at != nil && at.Carrier() == c {
+			return qp
+		}
+	}
+	return nil
 }
 
 // carriedBy returns the QPs of the given connections, in the same order.

@@ -19,7 +19,14 @@ const (
 	// ExtRFC7306 lets both ends post the operations of RFC 7306: atomic operations, and
 	// Writes and Sends with Immediate. RFC 7306 itself has no way to agree on them (§1.1).
 	ExtRFC7306 = wire.ExtRFC7306
+
+	// ExtImmediate makes Immediate Data what it is in InfiniBand and in libibverbs. Ask for
+	// it together with ExtRFC7306. A Send with Immediate has octets, which go into the same
+	// receive as its Immediate Data. The completion of a Write with Immediate has the length
+	// of the Write. Immediate Data has 32 bits, and a post of more is refused
+	// (ErrImmediate). No RFC defines the messages.
+	ExtImmediate = wire.ExtImmediate
 )
 
 // supported are the extensions that this version of stag has.
-const supported = ExtAlignedFPDUs | ExtRFC7306
+const supported = ExtAlignedFPDUs | ExtRFC7306 | ExtImmediate

@@ -36,7 +36,7 @@ type Port struct {
 	Name      string         // name of the interface; "" for the kernel's port
 	Addresses []netip.Prefix // addresses of the interface
 	MTU       int            // MTU for IP packets in octets; 0 for the kernel's port
-	Path      string         // how the interface is used, or "kernel port"
+	Path      string         // how the interface is used, "kernel port", or "daemon"
 
 	// NoZeroCopy says why zero copy was tried and is not used. NoZeroCopy is nil otherwise.
 	NoZeroCopy error
@@ -73,6 +73,11 @@ func (a *Adapter) Attributes() (Attributes, error) {
 		},
 		HeapSize: a.device.Heap().Size(), HeapFree: a.device.Heap().Left(),
 		Regions: int(table.Used), QPs: len(a.allQPs()),
+	}
+	if a.through != nil {
+		at.Limits.MaxSRQDepth = 0
+		at.Ports, err = a.through.describe()
+		return at, err
 	}
 	ports, err := a.device.Describe()
 	for _, p := range ports {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -64,6 +65,7 @@ type Listener struct {
 	adapter *Adapter
 	socket  *net.TCPListener
 	at      netip.AddrPort
+	distant *identifier // the listener in the daemon, instead of socket; nil: there is no daemon
 	cfg     ListenConfig
 
 	life    context.Context // context that ends when Close begins
@@ -75,8 +77,10 @@ type Listener struct {
 	refusals map[*atomic.Uint64]*logLimit // limits of the log lines about refused peers, by the counter of the reason; the map never changes
 	trouble  logLimit                     // limits the log lines about failed accept calls
 
-	mu     sync.Mutex // guards the fields below
-	silent greetings  // peers that have not sent their Request yet
+	mu     sync.Mutex    // guards the fields below
+	silent greetings     // peers that have not sent their Request yet
+	again  chan struct{} // channel that is closed when a pause ends; nil: there is no pause
+	rests  bool          // the goroutine that accepts waits for again
 }
 
 // ListenStats counts the peers of a Listener by outcome.
@@ -118,10 +122,29 @@ func (a *Adapter) listen(ctx context.Context, address string, cfg ListenConfig) 
 	}
 	ctx, free := a.device.While(ctx)
 	defer free()
+	if a.through != nil {
+		l, err := a.listenThrough(ctx, address, cfg)
+		return l, reason(ctx, err)
+	}
 	socket, err := a.device.Listen(ctx, address, adapter.TOS(cfg.TOS))
 	if err != nil {
 		return nil, reason(ctx, err)
 	}
+	l, err := a.newListener(socket, cfg)
+	if err != nil {
+		return nil, err
+	}
+	// newListener has registered l, so that the loss of the last port from now on ends l.
+	if err := a.withoutPorts(); err != nil {
+		l.Close()
+		return nil, err
+	}
+	l.running.Go(l.admitAll)
+	return l, nil
+}
+
+// newListener makes a Listener that does not accept yet. It takes the socket over.
+func (a *Adapter) newListener(socket *net.TCPListener, cfg ListenConfig) (*Listener, error) {
 	l := &Listener{adapter: a, socket: socket, at: a.device.ListenerAddr(socket), cfg: cfg, ready: make(chan *ConnRequest, cfg.Backlog), silent: newGreetings(cfg.MaxSilent)}
 	l.refusals = l.count.limits()
 	l.life, l.die = context.WithCancelCause(context.Background())
@@ -129,12 +152,6 @@ func (a *Adapter) listen(ctx context.Context, address string, cfg ListenConfig) 
 		l.socket.Close()
 		return nil, fmt.Errorf("the adapter is %w", ErrClosed)
 	}
-	// hold has registered l, so that the loss of the last port from now on ends l.
-	if err := a.withoutPorts(); err != nil {
-		l.Close()
-		return nil, err
-	}
-	l.running.Go(l.admitAll)
 	return l, nil
 }
 
@@ -163,6 +180,13 @@ func (l *Listener) Accept(ctx context.Context) (*ConnRequest, error) {
 		}
 		select {
 		case r := <-l.ready:
+			if r.distant != 0 {
+				if !l.adapter.hold(r) {
+					r.Close()
+					continue
+				}
+				return r, nil
+			}
 			if err := r.check(); err != nil {
 				l.refuse(r.socket.TCPConn, err)
 				continue
@@ -192,6 +216,10 @@ func (l *Listener) over() error {
 func (l *Listener) Close() error {
 	l.die(ErrClosed)
 	l.adapter.letGo(l)
+	if l.distant != nil {
+		l.closeDistant()
+		return nil
+	}
 	err := l.socket.Close()
 	if errors.Is(err, net.ErrClosed) {
 		err = nil
@@ -229,6 +257,8 @@ func (l *Listener) admitAll() {
 			l.running.Go(func() { l.greet(g) })
 		case errors.Is(err, net.ErrClosed):
 			return
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			l.rest()
 		default:
 			l.trouble.log(l.adapter.log, slog.LevelError, "cannot accept", "listener", l.Addr(), "err", err)
 			select {

@@ -154,7 +154,11 @@ func TestSilentPeersAreReset(t *testing.T) {
 	}
 	hasty := r.peersOf(ListenConfig{Timeout: 10 * time.Millisecond})
 	reset(hasty.send(nil))
-	reset(hasty.send(r.soundRequest()[:10]))
+	part := hasty.send(nil)
+	// The socket tells of a reset once: here, if it comes before the octets are written.
+	if _, err := part.Write(r.soundRequest()[:10]); !errors.Is(err, syscall.ECONNRESET) {
+		reset(part)
+	}
 	p := r.peersOf(ListenConfig{MaxSilent: 1})
 	first := p.send(nil)
 	second := p.send(nil)

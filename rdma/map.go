@@ -83,7 +83,7 @@ func (m *MR) remap(borrow func() (mapping, error)) (STag, error) {
 	if m.lease == nil {
 		return 0, errors.New("the region has its own memory: use one of ReserveMR")
 	}
-	done, err := m.pd.adapter.device.Use()
+	done, err := m.pd.adapter.use()
 	if err != nil {
 		return 0, err
 	}
@@ -156,6 +156,8 @@ func (m *MR) memory() (pages *pageList, mem []byte) {
 		return m.lease.mapping.pages, m.lease.mapping.mem
 	case m.pages != nil:
 		return m.pages, nil
+	case m.foreign != nil:
+		return nil, nil
 	}
 	return nil, octetsAt(m.first, m.size)
 }
@@ -163,7 +165,7 @@ func (m *MR) memory() (pages *pageList, mem []byte) {
 // Bytes returns the memory of the region. Memory of AllocMR is valid until the Close of
 // the region and of all regions that RegMR made of the same memory, even if the adapter
 // was closed before. The program must not access the memory after that. Bytes returns nil
-// for scattered memory: see Pages.
+// for scattered memory: see Pages. Bytes returns nil for memory of another process.
 func (m *MR) Bytes() []byte {
 	l, mem := m.memory()
 	if l != nil && len(l.list) == 1 {
@@ -179,6 +181,9 @@ func (m *MR) Pages() [][]byte {
 	l, mem := m.memory()
 	if l != nil {
 		return slices.Clone(l.list)
+	}
+	if m.foreign != nil {
+		return nil
 	}
 	return [][]byte{mem}
 }

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/stag-rdma/stag/offload/heap"
+	"github.com/stag-rdma/stag/offload/reach"
 	"github.com/stag-rdma/stag/offload/work"
 	"github.com/stag-rdma/stag/tpt"
 )
@@ -22,6 +23,10 @@ type MR struct {
 
 	pages *pageList // memory of a region of RegMRPages or RegSharedMR, instead of first and part; nil for other regions
 	lease *lease    // STag and memory of a region of ReserveMR, instead of first, size, part and stag; nil for other regions
+
+	foreign *reach.Region // memory of another process, instead of first and part; nil for other regions
+
+	distant uint64 // handle of the region in the daemon, which then has it instead of the table; 0: there is no daemon
 
 	closed atomic.Bool
 }
@@ -66,7 +71,7 @@ func (pd *PD) allocMR(size int, access Access, o []MROptions) (*MR, error) {
 	if size < 1 {
 		return nil, errors.New("ask for at least 1")
 	}
-	done, err := pd.adapter.device.Use()
+	done, err := pd.adapter.use()
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +96,7 @@ func (pd *PD) allocMR(size int, access Access, o []MROptions) (*MR, error) {
 // the file that it maps. If it does, a connection whose peer or work request accesses
 // the memory ends with ErrMemoryGone.
 func (pd *PD) RegMR(buf []byte, access Access, o ...MROptions) (*MR, error) {
-	done, err := pd.adapter.device.Use()
+	done, err := pd.adapter.use()
 	if err != nil {
 		return nil, fmt.Errorf("register region: %w", err)
 	}
@@ -122,6 +127,9 @@ func (pd *PD) regMR(buf []byte, access Access, o []MROptions) (*MR, error) {
 // registerPart registers mem. If p is not nil, mem lies in p. The region takes over the
 // caller's use of p. On error, registerPart releases p.
 func (pd *PD) registerPart(mem []byte, p *heap.Part, access Access, o []MROptions) (*MR, error) {
+	if pd.adapter.through != nil {
+		return pd.registerDistant(mem, p, access, o)
+	}
 	mr, err := pd.register(tpt.Region{Memory: mem}, pd.adapter.table.Register, access, o)
 	if err == nil {
 		mr.part = p
@@ -186,6 +194,7 @@ func (pd *PD) register(r tpt.Region, enter func(tpt.Region) (STag, error), acces
 	for _, mem := range r.Pages {
 		mr.size += len(mem)
 	}
+	remember(pd.adapter, &pd.adapter.objects.mrs, mr)
 	return mr, nil
 }
 
@@ -261,13 +270,16 @@ func (m *MR) SGE(off, n int) SGE {
 // Invalidate returns, peers and work requests change no octet of the region any more.
 // The region must still be closed. A second Invalidate is no error.
 func (m *MR) Invalidate() error {
-	done, err := m.pd.adapter.device.Use()
+	done, err := m.pd.adapter.use()
 	if err != nil {
 		return fmt.Errorf("invalidate region: %w", err)
 	}
 	defer done()
 	if m.closed.Load() {
 		return fmt.Errorf("invalidate region %v: it is %w", m.LKey(), ErrClosed)
+	}
+	if err := m.pd.adapter.refuse("invalidate region"); err != nil {
+		return err
 	}
 	if err := m.pd.adapter.table.Invalidate(m.LKey(), m.pd.domain); err != nil {
 		return fmt.Errorf("invalidate region: %w", m.inUse(err))
@@ -292,7 +304,7 @@ func (m *MR) inUse(err error) error {
 // more. The errors are ErrInUse while windows are bound to the region, ErrNoAccess as for
 // RegMR, and an error for a region that is invalid.
 func (m *MR) Rereg(access Access) error {
-	done, err := m.pd.adapter.device.Use()
+	done, err := m.pd.adapter.use()
 	if err == nil {
 		defer done()
 		err = m.rereg(access)
@@ -308,6 +320,8 @@ func (m *MR) rereg(access Access) error {
 	switch {
 	case err != nil:
 		return err
+	case m.distant != 0:
+		return ErrThroughDaemon
 	case m.closed.Load():
 		return fmt.Errorf("it is %w", ErrClosed)
 	case access&ZeroBased != 0 && m.start != 0:
@@ -323,6 +337,9 @@ func (m *MR) rereg(access Access) error {
 
 // populate checks that the program itself may write to the memory.
 func (m *MR) populate() error {
+	if m.foreign != nil {
+		return noAccess(m.foreign.Allows(true))
+	}
 	for _, mem := range m.Pages() {
 		if err := heap.Populate(mem, true); err != nil {
 			return err
@@ -340,7 +357,10 @@ func (m *MR) Close() error {
 	if !m.closed.CompareAndSwap(false, true) {
 		return nil
 	}
-	done, err := m.pd.adapter.device.Use()
+	if m.distant != 0 {
+		return m.closeDistant()
+	}
+	done, err := m.pd.adapter.use()
 	if err != nil {
 		return m.release() // the adapter's Close has freed everything except the memory
 	}
@@ -350,6 +370,7 @@ func (m *MR) Close() error {
 		m.closed.Store(!errors.Is(err, tpt.ErrBound)) // the caller can try again when the windows are gone
 		return fmt.Errorf("close region %v: %w", m.LKey(), m.inUse(err))
 	}
+	forget(m.pd.adapter, &m.pd.adapter.objects.mrs, m)
 	m.pd.unbind(info.QP)
 	m.pd.leave(&m.pd.mrs)
 	return m.release()
@@ -363,6 +384,9 @@ func (m *MR) release() error {
 	}
 	if m.pages != nil {
 		return m.pages.release()
+	}
+	if m.foreign != nil {
+		return m.foreign.Release()
 	}
 	if m.part == nil {
 		return nil

@@ -68,6 +68,9 @@ type MW struct {
 
 // AllocMW allocates a window, which is not bound. Errors: ErrTableFull, ErrQuota.
 func (pd *PD) AllocMW(t MWType) (*MW, error) {
+	if err := pd.adapter.refuse("allocate window"); err != nil {
+		return nil, err
+	}
 	mw, err := pd.allocMW(t)
 	if err != nil {
 		return nil, fmt.Errorf("allocate memory window: %w", err)
@@ -76,7 +79,7 @@ func (pd *PD) AllocMW(t MWType) (*MW, error) {
 }
 
 func (pd *PD) allocMW(t MWType) (*MW, error) {
-	done, err := pd.adapter.device.Use()
+	done, err := pd.adapter.use()
 	if err != nil {
 		return nil, err
 	}
@@ -89,13 +92,18 @@ func (pd *PD) allocMW(t MWType) (*MW, error) {
 		pd.leave(&pd.mws)
 		return nil, err
 	}
+	return pd.newMW(t, stag), nil
+}
+
+func (pd *PD) newMW(t MWType, stag STag) *MW {
 	m := &MW{pd: pd, kind: t, rkey: stag}
 	if t != MWType1 {
 		pd.mu.Lock()
 		pd.ofQPs[m] = struct{}{}
 		pd.mu.Unlock()
 	}
-	return m, nil
+	remember(pd.adapter, &pd.adapter.objects.mws, m)
+	return m
 }
 
 // RKey returns the STag that NextRKey has returned last, or the STag of a new window.
@@ -130,7 +138,7 @@ func (m *MW) Close() error {
 	if closed {
 		return nil
 	}
-	done, err := m.pd.adapter.device.Use()
+	done, err := m.pd.adapter.use()
 	if err != nil {
 		return nil // the adapter's Close has freed it
 	}
@@ -141,6 +149,7 @@ func (m *MW) Close() error {
 	m.pd.mu.Lock()
 	delete(m.pd.ofQPs, m)
 	m.pd.mu.Unlock()
+	forget(m.pd.adapter, &m.pd.adapter.objects.mws, m)
 	m.pd.leave(&m.pd.mws)
 	return nil
 }
@@ -172,6 +181,9 @@ func (qp *QP) keptBy() error {
 		return nil // the adapter's Close ends the windows
 	}
 	defer done()
+	if qp.adapter.left.Load() {
+		return nil // the windows are another process's
+	}
 	n := 0
 	for _, m := range qp.pd.windowsOf(qp.Number()) {
 		if m.kind == MWType2B {
@@ -192,6 +204,9 @@ func (qp *QP) unbindWindows() {
 		return
 	}
 	defer done()
+	if qp.adapter.left.Load() {
+		return
+	}
 	for _, m := range qp.pd.windowsOf(qp.Number()) {
 		if stag, bound := m.boundTo(qp.Number()); bound {
 			_ = qp.adapter.table.Invalidate(stag, qp.pd.domain) // a concurrent Close of the window unbinds it as well

@@ -34,8 +34,11 @@ func (n *qpNumbers) next() (uint32, error) {
 	}
 }
 
-// free removes one use of the number.
+// free removes one use of the number. A number that a daemon has chosen is not in use here.
 func (n *qpNumbers) free(number uint32) {
+	if n.used[number] == 0 {
+		return
+	}
 	if n.used[number]--; n.used[number] <= 0 {
 		delete(n.used, number)
 	}

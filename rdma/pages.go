@@ -49,6 +49,9 @@ const defaultPageSize = 4096
 //
 // Errors: those of RegMR; ErrPagesFull; ErrQuota for the pages of the PD; an error for elements that are no whole pages.
 func (pd *PD) RegMRPages(pages [][]byte, access Access, o ...MROptions) (*MR, error) {
+	if err := pd.adapter.refuse("register region of pages"); err != nil {
+		return nil, err
+	}
 	mr, err := pd.regPages(pages, access, o)
 	if err != nil {
 		return nil, fmt.Errorf("register page list: %w", err)
@@ -61,7 +64,7 @@ func (pd *PD) regPages(pages [][]byte, access Access, o []MROptions) (*MR, error
 	if err != nil {
 		return nil, err
 	}
-	done, err := pd.adapter.device.Use()
+	done, err := pd.adapter.use()
 	if err != nil {
 		return nil, err
 	}

@@ -124,6 +124,9 @@ func (p ConnParams) fill() (ConnParams, error) {
 	if bad := p.Extensions &^ supported; bad != 0 {
 		errs = append(errs, fmt.Errorf("unknown Extensions %#x: choose from %#x", uint32(bad), uint32(supported)))
 	}
+	if p.Extensions.Has(ExtImmediate) && !p.Extensions.Has(ExtRFC7306) {
+		errs = append(errs, errors.New("ExtImmediate without ExtRFC7306: ask for both"))
+	}
 	if err := adapter.TOS(p.TOS).Check(); err != nil {
 		errs = append(errs, err)
 	}

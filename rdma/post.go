@@ -1,6 +1,10 @@
 package rdma
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/stag-rdma/stag/offload/clock"
+)
 
 // PostError is the error of PostSend and of both PostRecvs. The requests before Index have
 // been posted, and the request at Index and those behind it have not. bad_wr of
@@ -8,8 +12,8 @@ import "fmt"
 type PostError struct {
 	Index int // position of the request in the list of the call, from 0
 
-	// Err is the reason: ErrBadWR, ErrQueueFull, ErrNotConnected, ErrNoReads, ErrNoRFC7306 or
-	// (SRQ) ErrClosed, with the details.
+	// Err is the reason: ErrBadWR, ErrQueueFull, ErrNotConnected, ErrNoReads, ErrNoRFC7306,
+	// ErrImmediate or (SRQ) ErrClosed, with the details.
 	Err error
 
 	what  string // the kind of the post, and the QP or SRQ
@@ -26,8 +30,8 @@ func (e *PostError) Unwrap() error { return e.Err }
 // PostSend rings the doorbell once for all of them. With inline progress it also sends
 // everything that may be sent now.
 //
-// If a request is malformed (ErrBadWR) or not agreed on (ErrNoReads, ErrNoRFC7306),
-// PostSend posts those before it. If the queue has too little room (ErrQueueFull), PostSend
+// If a request is malformed (ErrBadWR) or not agreed on (ErrNoReads, ErrNoRFC7306,
+// ErrImmediate), PostSend posts those before it. If the queue has too little room (ErrQueueFull), PostSend
 // posts the requests that fit. The error is a *PostError with the index of the first
 // request that was not posted. Before the QP is connected, PostSend posts nothing
 // (ErrNotConnected). The place of a request is free again when the request has completed
@@ -41,9 +45,9 @@ func (e *PostError) Unwrap() error { return e.Err }
 // still accepts work requests. Such requests complete as Flushed.
 func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 	qp.sending.Lock()
-	if !qp.started.Load() && !qp.machine.Dead() {
+	if err := qp.postable(); err != nil {
 		qp.sending.Unlock()
-		return 0, unposted(qp, "post", 0, len(wrs), ErrNotConnected)
+		return 0, unposted(qp, "post", 0, len(wrs), err)
 	}
 	good := 0
 	for ; good < len(wrs); good++ {
@@ -51,15 +55,16 @@ func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 			break
 		}
 	}
-	n = qp.machine.PostSend(wrs[:good]...)
+	n = qp.postSend(wrs[:good])
 	qp.sending.Unlock()
 	qp.posted(true)
 	return n, result(qp, "post", n, good, len(wrs), err)
 }
 
 // PostRecv posts work requests to the receive queue, in order, and returns how many it
-// took. Post the first receives before the QP is connected. A Send that finds no receive,
-// or a receive that is too small, ends the connection. PostRecv takes as many requests as
+// took. Post the first receives before the QP is connected. A Send that finds no receive
+// ends the connection, or waits (QPConfig.Hold). A Send that finds a receive that is too
+// small ends the connection. PostRecv takes as many requests as
 // PostSend would, with the same errors, but needs no connection. Elements that overlap
 // cause ErrBadWR. A QP with an SRQ takes no receive of its own (ErrBadWR).
 //
@@ -72,20 +77,41 @@ func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 // ends the connection. Receives that found no message complete as Flushed when the peer has
 // closed its direction, or when the connection ends.
 func (qp *QP) PostRecv(wrs ...RecvWR) (n int, err error) {
+	if qp.cfg.Rings != nil {
+		return 0, unposted(qp, "post receive", 0, len(wrs), ErrMapped)
+	}
 	if qp.cfg.SRQ != nil {
 		return 0, unposted(qp, "post receive", 0, len(wrs), bad("the QP takes its receives from SRQ %d: post them there", qp.cfg.SRQ.number))
 	}
 	qp.receiving.Lock()
+	if qp.adapter.left.Load() {
+		qp.receiving.Unlock()
+		return 0, unposted(qp, "post receive", 0, len(wrs), ErrHandedOver)
+	}
 	good := 0
 	for ; good < len(wrs); good++ {
-		if err = checkRecv(qp.adapter.table, &wrs[good], qp.cfg.MaxSGE); err != nil {
+		if err = checkRecv(qp.adapter.memory(), &wrs[good], qp.cfg.MaxSGE); err != nil {
 			break
 		}
 	}
-	n = qp.machine.PostRecv(wrs[:good]...)
+	n = qp.postRecv(wrs[:good])
 	qp.receiving.Unlock()
 	qp.posted(false)
 	return n, result(qp, "post receive", n, good, len(wrs), err)
+}
+
+// postable returns an error if nothing can be posted to the send queue. The caller must
+// hold the queue's lock.
+func (qp *QP) postable() error {
+	switch {
+	case qp.cfg.Rings != nil:
+		return ErrMapped
+	case qp.adapter.left.Load():
+		return ErrHandedOver
+	case !qp.started.Load() && !qp.machine.Dead():
+		return ErrNotConnected
+	}
+	return nil
 }
 
 // result returns the error of a post of count requests, or nil. The first good requests
@@ -110,14 +136,17 @@ func unposted(to poster, what string, index, count int, err error) error {
 }
 
 // posted rings the doorbell for requests that were posted. A receive needs no doorbell,
-// unless the connection is ending and the receive must be flushed.
+// unless a message waits for it, or the connection is ending and the receive must be flushed.
 func (qp *QP) posted(send bool) {
+	if qp.distant != nil {
+		return // the post has rung the bell
+	}
 	if qp.machine.Dead() {
 		qp.machine.FlushDead()
 		qp.adapter.board.Deliver()
 		return
 	}
-	if send && qp.silent.Load() || !send && qp.State() <= RTS {
+	if send && qp.silent.Load() || !send && qp.State() <= RTS && qp.machine.Holding() == clock.Never {
 		return
 	}
 	if c := qp.conn.Load(); c != nil {

@@ -103,8 +103,8 @@ func (m *runners) watch() {
 
 // drive adds n to a count for m: the send and receive queues that m runs and that complete
 // to this CQ. n may be negative. The users of the CQ run m themselves while that count is
-// positive, the CQ has at most mostRunners runners, and nobody gets its completions from a
-// handler.
+// positive, the CQ has at most mostRunners runners, and neither a handler nor another process
+// gets its completions.
 func (c *CQ) drive(m adapter.Runner, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -114,7 +114,7 @@ func (c *CQ) drive(m adapter.Runner, n int) {
 	if c.driven[m] += n; c.driven[m] <= 0 {
 		delete(c.driven, m)
 	}
-	if len(c.driven) == 0 || len(c.driven) > mostRunners || c.handler != nil {
+	if len(c.driven) == 0 || len(c.driven) > mostRunners || c.handler != nil || c.mapped {
 		c.runners.Store(nil)
 		return
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/offload/adapter"
+	"github.com/stag-rdma/stag/offload/clock"
 	"github.com/stag-rdma/stag/offload/rdmap"
 	"github.com/stag-rdma/stag/offload/stream"
 )
@@ -56,6 +57,34 @@ type QPConfig struct {
 	// the QP has a receive queue of its own. With an SRQ, MaxSGE concerns sends only.
 	SRQ *SRQ
 
+	// Rings is memory for the queues of the QP that another process maps too. nil means
+	// memory of the adapter. See Rings.
+	Rings *Rings
+
+	// Hold is how long a message of the peer may wait for a receive. 0 means that a message
+	// that finds no receive ends the connection, as iWARP demands. HoldForever means no limit.
+	//
+	// While a message waits, the QP processes nothing of the peer. The TCP window closes when
+	// the buffers are full, and the peer's Sends wait, as with RNR retries of InfiniBand. The
+	// peer can be any implementation of iWARP. When the time is over, the connection ends as
+	// without Hold. After Disconnect a message waits for at most a second. See QP.Holding.
+	//
+	// The peer's answers to Reads and atomic operations wait behind the message too. A program
+	// that posts receives only after such an answer stops until the time is over.
+	Hold time.Duration
+
+	// Client is the number of the client of the program that the QP works for, if the program
+	// serves several, as a daemon does. The clients share the transmission of each port
+	// equally, however many QPs each has. 0 means the program itself, which counts as one
+	// client. Over the kernel's TCP, Client has no effect.
+	Client uint32
+
+	// KeepReceives leaves receives posted when the connection ends in good order. They are
+	// flushed by Fail and by Close. QPs of InfiniBand do so: they do not hear of a peer that
+	// destroys its QP, and a program that has just got its last message does not expect that
+	// its receives are flushed.
+	KeepReceives bool
+
 	// AsyncNotify asks for the events CommEst and SQDrained of this QP (EN_SQD_ASYNC_NOTIFY
 	// of libibverbs).
 	AsyncNotify bool
@@ -64,6 +93,10 @@ type QPConfig struct {
 // NoInline is a value of QPConfig.MaxInline. NoInline means that the QP takes no inline
 // data.
 const NoInline = -1
+
+// HoldForever is a value of QPConfig.Hold. HoldForever means that a message waits for a
+// receive as long as the connection exists.
+const HoldForever = rdmap.HoldForever
 
 // Defaults of QPConfig and SRQConfig.
 const (
@@ -107,6 +140,12 @@ func (c QPConfig) fill() (QPConfig, error) {
 	if err := checkRate(c.Rate); err != nil {
 		errs = append(errs, err)
 	}
+	if c.Hold < 0 && c.Hold != HoldForever {
+		errs = append(errs, fmt.Errorf("a Hold of %v: choose 0 or more, or HoldForever", c.Hold))
+	}
+	if len(errs) == 0 && c.Rings != nil {
+		errs = append(errs, c.checkRings())
+	}
 	return c, errors.Join(errs...)
 }
 
@@ -118,6 +157,7 @@ type QP struct {
 	adapter *Adapter
 	pd      *PD
 	machine *rdmap.QP
+	distant *distantQP // the QP in the daemon; nil: there is no daemon
 	cfg     QPConfig
 	done    chan struct{} // channel that is closed when the connection is gone
 
@@ -134,6 +174,8 @@ type QP struct {
 
 	// A post holds the lock of its queue. No engine takes these locks.
 	sending, receiving sync.Mutex
+
+	flushing sync.Mutex // lock that is held while requests in Rings of the dead QP are flushed
 
 	driving  sync.Mutex     // guards runner and detached; held briefly
 	runner   adapter.Runner // runner that the CQs run for this QP; nil: none
@@ -177,11 +219,11 @@ type Conn struct {
 }
 
 // CreateQP makes a QP that is not connected yet. Post the first receives before
-// connecting it, because a Send that finds no receive ends the connection. Post them to
-// cfg.SRQ if it is set. Errors: ErrClosed, ErrCQOverrun, and one that names every field of
+// connecting it, because a Send that finds no receive ends the connection (but see
+// QPConfig.Hold). Post them to cfg.SRQ if it is set. Errors: ErrClosed, ErrCQOverrun, and one that names every field of
 // cfg to change.
 func (pd *PD) CreateQP(cfg QPConfig) (*QP, error) {
-	done, err := pd.adapter.device.Use()
+	done, err := pd.adapter.use()
 	if err != nil {
 		return nil, fmt.Errorf("create QP: %w", err)
 	}
@@ -190,13 +232,29 @@ func (pd *PD) CreateQP(cfg QPConfig) (*QP, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create QP: %w", err)
 	}
+	if pd.adapter.through != nil {
+		qp, err := pd.createDistantQP(cfg)
+		if err != nil {
+			return nil, fmt.Errorf("create QP: %w", err)
+		}
+		return qp, nil
+	}
+	send, recv, err := cfg.layRings()
+	if err != nil {
+		return nil, fmt.Errorf("create QP: %w", err)
+	}
 	number, err := pd.adapter.reserveNumber()
 	if err != nil {
 		return nil, fmt.Errorf("create QP: %w", err)
 	}
 	qp := &QP{adapter: pd.adapter, pd: pd, cfg: cfg, done: make(chan struct{})}
-	qp.machine = rdmap.New(qp.config(number))
+	machine := qp.config(number)
+	machine.SendRing, machine.RecvRing = send, recv
+	qp.machine = rdmap.New(machine)
 	qp.machine.News.Fire = qp.news
+	if pd.adapter.device.Shares() {
+		qp.machine.Wants.Fire = qp.wants
+	}
 	if err := qp.enlist(); err != nil {
 		pd.adapter.freeNumber(number)
 		return nil, fmt.Errorf("create QP: %w", err)
@@ -220,6 +278,16 @@ func (qp *QP) Conn() Conn {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
 	return qp.agreed
+}
+
+// Holding returns for how long a message of the peer has been waiting for a receive
+// (QPConfig.Hold). ok is false if none waits.
+func (qp *QP) Holding() (d time.Duration, ok bool) {
+	since := qp.machine.Holding()
+	if since == clock.Never {
+		return 0, false
+	}
+	return clock.Now().Sub(since), true
 }
 
 // Done returns a channel that is closed when the connection is gone. All posted requests
@@ -251,7 +319,7 @@ func (qp *QP) news() {
 		qp.tellStages()
 	}
 	err := qp.Err()
-	asked := errors.Is(err, ErrClosed) || errors.Is(err, stream.ErrAborted)
+	asked := errors.Is(err, ErrClosed) || errors.Is(err, stream.ErrAborted) || errors.Is(err, ErrHandedOver)
 	if err != nil && !asked && qp.fatal.CompareAndSwap(untold, telling) {
 		// The goroutine that runs the step may hold locks that the program's log handler needs.
 		qp.adapter.device.Go(func() {
@@ -266,8 +334,20 @@ func (qp *QP) news() {
 	// If another goroutine is still reporting an event, that goroutine closes done after the
 	// report.
 	if qp.machine.Dead() && !qp.reporting() {
+		if qp.cfg.Rings != nil {
+			qp.flushLate()
+		}
 		qp.over.Do(func() { close(qp.done) })
 	}
+}
+
+// wants runs after a step in which a request of the peer has come to memory of another
+// process. The connection continues when there is an answer.
+func (qp *QP) wants() {
+	qp.adapter.device.Resolve(qp.machine.Wanted(), func(there bool) {
+		qp.machine.Resolved(there)
+		qp.ring()
+	})
 }
 
 // ring wakes the runner of the connection, if the QP has a connection.
@@ -291,8 +371,13 @@ func (qp *QP) Disconnect(ctx context.Context) error {
 	if !qp.started.Load() && !qp.machine.Dead() {
 		return fmt.Errorf("disconnect QP %d: %w", qp.Number(), ErrNotConnected)
 	}
+	if qp.distant != nil {
+		return qp.disconnectDistant(ctx)
+	}
+	done := qp.adapter.still()
 	qp.machine.Disconnect()
 	qp.ring()
+	done()
 	select {
 	case <-qp.done:
 		return qp.Err()
@@ -304,6 +389,11 @@ func (qp *QP) Disconnect(ctx context.Context) error {
 // Abort ends the connection with a reset. Abort does not wait. Posted requests complete as
 // Flushed soon after, and Done is closed. The adapter owns their memory until then.
 func (qp *QP) Abort() {
+	defer qp.adapter.still()()
+	if qp.distant != nil {
+		qp.failDistant()
+		return
+	}
 	qp.machine.Abort()
 	qp.ring()
 }
@@ -338,6 +428,10 @@ func (qp *QP) doom(err error) {
 
 // kill ends a QP that has no stream. kill flushes all posted requests.
 func (qp *QP) kill(err error) {
+	if qp.distant != nil {
+		qp.endDistant(err)
+		return
+	}
 	qp.machine.Kill(err)
 	qp.adapter.board.Deliver()
 }
@@ -349,6 +443,7 @@ func (qp *QP) kill(err error) {
 // ErrInUse while windows of type 2B are bound to the QP. Close may be called twice, and
 // after the adapter's Close.
 func (qp *QP) Close() error {
+	defer qp.adapter.still()()
 	if err := qp.keptBy(); err != nil {
 		return err
 	}
@@ -361,9 +456,17 @@ func (qp *QP) Close() error {
 	if settled != nil {
 		<-settled
 	}
+	if qp.distant != nil {
+		qp.closeDistant()
+	}
 	<-qp.done
 	qp.gone.Do(func() { // a concurrent Close returns only after this function has returned
 		qp.unbindWindows()
+		qp.flushKept()
+		qp.closeRings()
+		if qp.distant != nil {
+			qp.unmapRings()
+		}
 		qp.delist()
 		qp.adapter.log.Info("QP closed", "qp", qp.Number())
 	})

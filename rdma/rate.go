@@ -18,9 +18,13 @@ func checkRate(rate uint64) error {
 // counts. SetRate works in every state of the QP, and does not wait. The adapter's next
 // step for the QP keeps the new rate, also for requests that are posted already.
 func (qp *QP) SetRate(rate uint64) error {
+	if err := qp.adapter.refuse("set rate"); err != nil {
+		return err
+	}
 	if err := checkRate(rate); err != nil {
 		return fmt.Errorf("set rate of QP %d: %w", qp.Number(), err)
 	}
+	defer qp.adapter.still()()
 	qp.machine.SetRate(rate)
 	qp.ring()
 	return nil

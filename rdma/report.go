@@ -114,10 +114,13 @@ func (a *Adapter) reportCQs() []report.CQ {
 	list := make([]report.CQ, 0, len(cqs))
 	for _, c := range cqs {
 		c.mu.Lock()
-		users := len(c.users)
+		users, ready := len(c.users), 0
+		if !c.closed { // the memory of a closed CQ may be gone
+			ready = c.queue.Len()
+		}
 		c.mu.Unlock()
 		list = append(list, report.CQ{
-			Number: c.number, Depth: c.queue.Cap(), Ready: c.queue.Len(), QPs: users, Overrun: c.queue.Overrun(),
+			Number: c.number, Depth: c.queue.Cap(), Ready: ready, QPs: users, Overrun: c.queue.Overrun(),
 		})
 	}
 	slices.SortFunc(list, func(x, y report.CQ) int { return int(x.Number) - int(y.Number) })
@@ -132,11 +135,11 @@ func (a *Adapter) reportSRQs() []report.SRQ {
 	list := make([]report.SRQ, 0, len(srqs))
 	for _, s := range srqs {
 		s.mu.Lock()
-		users := s.users
+		users, posted := len(s.users), s.posted()
 		s.mu.Unlock()
 		list = append(list, report.SRQ{
 			Number: s.number, PD: uint32(s.pd.domain), Depth: s.cfg.Depth, MaxSGE: s.cfg.MaxSGE,
-			Posted: s.Posted(), Taken: s.queue.Taken(), Limit: s.Limit(), QPs: users,
+			Posted: posted, Taken: s.queue.Taken(), Limit: s.Limit(), QPs: users,
 		})
 	}
 	slices.SortFunc(list, func(x, y report.SRQ) int { return int(x.Number) - int(y.Number) })
@@ -150,6 +153,9 @@ func (q *reportedQP) report() report.QP {
 		Number: qp.Number(), State: stateNames[qp.State()], PD: uint32(qp.pd.domain), SendCQ: cfg.SendCQ.number, RecvCQ: cfg.RecvCQ.number,
 		SendDepth: cfg.SendDepth, RecvDepth: cfg.RecvDepth, MaxSGE: cfg.MaxSGE, MaxInline: cfg.MaxInline,
 		Rate: qp.Rate(), Markers: "none", Counters: report.Fields("rdmap", q.stats),
+	}
+	if d, ok := qp.Holding(); ok {
+		r.Holding = max(1, uint64(d.Milliseconds()))
 	}
 	if cfg.SRQ != nil {
 		r.SRQ = cfg.SRQ.number
@@ -180,6 +186,9 @@ func extensions(c Conn) (names []string) {
 	}
 	if c.RFC7306 {
 		names = append(names, "rfc7306")
+	}
+	if c.Extensions.Has(ExtImmediate) {
+		names = append(names, "immediate")
 	}
 	return names
 }

@@ -18,6 +18,8 @@ type ConnRequest struct {
 	socket   *adapter.Socket
 	request  mpa.Request
 
+	distant uint64 // handle of the request in the daemon, instead of socket; 0: there is no daemon
+
 	local, remote netip.AddrPort
 	number        uint64 // position among the Listener's TCP connections, from 1
 
@@ -96,6 +98,12 @@ func (r *ConnRequest) accept(ctx context.Context, qp *QP, p ConnParams) error {
 	if qp.adapter != r.listener.adapter {
 		return errors.New("the QP is another adapter's")
 	}
+	if r.distant != 0 {
+		if err := p.throughDaemon(); err != nil {
+			return err
+		}
+		return r.acceptDistant(ctx, qp, p)
+	}
 	reply, agreed, err := r.request.Accept(p.offer())
 	if err != nil {
 		return err
@@ -106,6 +114,10 @@ func (r *ConnRequest) accept(ctx context.Context, qp *QP, p ConnParams) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.Timeout,
 		fmt.Errorf("not connected within %v: %w", p.Timeout, context.DeadlineExceeded))
 	defer cancel()
+	if err := qp.adapter.attempts.Enter(ctx); err != nil {
+		return err
+	}
+	defer qp.adapter.attempts.Leave()
 	if ctx, err = qp.begin(ctx); err != nil {
 		return err
 	}
@@ -148,6 +160,9 @@ func (r *ConnRequest) Reject(private []byte) error {
 	if err := r.answer(); err != nil {
 		return fmt.Errorf("reject %v: %w", r.remote, err)
 	}
+	if r.distant != 0 {
+		return r.rejectDistant(private)
+	}
 	defer r.socket.Close()
 	if _, err := r.socket.Write(reply); err != nil {
 		return fmt.Errorf("reject %v: %w", r.remote, err)
@@ -159,6 +174,9 @@ func (r *ConnRequest) Reject(private []byte) error {
 func (r *ConnRequest) Close() error {
 	if r.answer() != nil {
 		return nil
+	}
+	if r.distant != 0 {
+		return r.dropDistant()
 	}
 	return r.socket.Close()
 }

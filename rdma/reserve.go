@@ -21,6 +21,9 @@ import (
 // and the peer of that QP may invalidate it. MROptions.Start holds for every registration,
 // and MROptions.PageSize for every MapPages. Errors: ErrTableFull, ErrQuota.
 func (pd *PD) ReserveMR(o ...MROptions) (*MR, error) {
+	if err := pd.adapter.refuse("reserve region"); err != nil {
+		return nil, err
+	}
 	mr, err := pd.reserve(o)
 	if err != nil {
 		return nil, fmt.Errorf("reserve region: %w", err)
@@ -33,7 +36,7 @@ func (pd *PD) reserve(o []MROptions) (*MR, error) {
 	if err != nil {
 		return nil, err
 	}
-	done, err := pd.adapter.device.Use()
+	done, err := pd.adapter.use()
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +55,9 @@ func (pd *PD) reserve(o []MROptions) (*MR, error) {
 		pd.leave(&pd.mrs)
 		return nil, err
 	}
-	return &MR{pd: pd, start: opts.Start, lease: &lease{stag: stag, pageSize: cmp.Or(opts.PageSize, defaultPageSize)}}, nil
+	mr := &MR{pd: pd, start: opts.Start, lease: &lease{stag: stag, pageSize: cmp.Or(opts.PageSize, defaultPageSize)}}
+	remember(pd.adapter, &pd.adapter.objects.mrs, mr)
+	return mr, nil
 }
 
 // RegWR describes a registration through the send queue (struct ib_reg_wr).
@@ -130,9 +135,9 @@ func (qp *QP) postReg(r *RegWR, send func(STag) SendWR) (STag, error) {
 // postAll is PostSend that posts all requests or none.
 func (qp *QP) postAll(wrs []SendWR) error {
 	qp.sending.Lock()
-	if !qp.started.Load() && !qp.machine.Dead() {
+	if err := qp.postable(); err != nil {
 		qp.sending.Unlock()
-		return unposted(qp, "post", 0, len(wrs), ErrNotConnected)
+		return unposted(qp, "post", 0, len(wrs), err)
 	}
 	for i := range wrs {
 		if err := qp.checkSend(&wrs[i]); err != nil {

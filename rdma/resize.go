@@ -23,14 +23,31 @@ func checkCQDepth(depth int) error {
 // nothing. Choose at least the sum of the depths of the queues that use the CQ: a CQ of
 // this depth cannot be overrun. Other errors: ErrCQOverrun, ErrClosed.
 func (c *CQ) Resize(depth int) error {
-	if err := c.resize(depth); err != nil {
+	if err := c.changeDepth(depth, func() error { return c.queue.Resize(depth) }); err != nil {
 		return fmt.Errorf("resize CQ: %w", err)
 	}
 	return nil
 }
 
-func (c *CQ) resize(depth int) error {
-	done, err := c.adapter.device.Use()
+// ResizeIn is Resize of a CQ with CQOptions.Memory. The completions that come later go to other
+// memory, which must have CQRingLen octets for the depth and be aligned to 64 octets. ResizeIn
+// returns the position of the first completion there. The other process takes the completions
+// before that position from the old memory, where the words head, armed and overrun stay for
+// the life of the CQ. Both must stay mapped until Close has returned.
+func (c *CQ) ResizeIn(memory []byte, depth int) (from uint64, err error) {
+	err = c.changeDepth(depth, func() (err error) { from, err = c.queue.ResizeIn(memory, depth); return err })
+	if err != nil {
+		return 0, fmt.Errorf("resize CQ: %w", err)
+	}
+	return from, nil
+}
+
+// changeDepth checks the depth, calls change, and returns what is wrong.
+func (c *CQ) changeDepth(depth int, change func() error) error {
+	if c.distant != nil {
+		return ErrThroughDaemon
+	}
+	done, err := c.adapter.use()
 	if err != nil {
 		return err
 	}
@@ -46,7 +63,7 @@ func (c *CQ) resize(depth int) error {
 	case c.queue.Overrun():
 		return ErrCQOverrun
 	}
-	err = c.queue.Resize(depth)
+	err = change()
 	var many *work.TooManyError
 	if errors.As(err, &many) {
 		return fmt.Errorf("%w: %w", ErrInUse, err)

@@ -19,7 +19,10 @@ import (
 // Errors: ErrTableFull; ErrQuota; ErrClosed if mr is closed; ErrNoAccess as for RegMR; an
 // error if mr is invalid, of another adapter, or made by ReserveMR.
 func (pd *PD) RegSharedMR(mr *MR, access Access, o ...MROptions) (*MR, error) {
-	done, err := pd.adapter.device.Use()
+	if err := pd.adapter.refuse("register shared region"); err != nil {
+		return nil, err
+	}
+	done, err := pd.adapter.use()
 	if err != nil {
 		return nil, fmt.Errorf("register shared region: %w", err)
 	}
@@ -37,6 +40,8 @@ func (pd *PD) regShared(mr *MR, access Access, o []MROptions) (*MR, error) {
 		return nil, errors.New("the region is of another adapter: register its memory with RegMR")
 	case mr.lease != nil:
 		return nil, errors.New("the region is made by ReserveMR: register its memory with RegMR")
+	case mr.foreign != nil:
+		return nil, errors.New("the region is memory of another process: register it with RegForeignMR")
 	case mr.closed.Load():
 		return nil, fmt.Errorf("region %v is %w", mr.stag, ErrClosed)
 	}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/stag-rdma/stag/offload/clock"
 	"github.com/stag-rdma/stag/offload/work"
 )
 
@@ -13,6 +14,10 @@ import (
 type SRQConfig struct {
 	Depth  int // receives that the SRQ can hold, 1 to Limits.MaxSRQDepth; 0 means 128
 	MaxSGE int // elements of a receive's list; 0 means 4
+
+	// Rings has memory for the receives, Rings.Recv, that another process maps too, and to
+	// which it posts them. nil means memory of the adapter. Rings.Send must be nil.
+	Rings *Rings
 }
 
 // fill sets the defaults of c, or returns one error with every invalid field in it.
@@ -44,8 +49,8 @@ func (c SRQConfig) fill() (SRQConfig, error) {
 // and for its other queues.
 //
 // A Send that finds the SRQ empty ends its connection, as with a QP's own receive queue:
-// iWARP cannot tell the peer to wait. Post more receives in time: the event
-// SRQLimitReached says when (SetLimit). A peer that sends without limit takes receives from
+// iWARP cannot tell the peer to wait. With QPConfig.Hold it waits for the next post. Post
+// more receives in time: the event SRQLimitReached says when (SetLimit). A peer that sends without limit takes receives from
 // all other peers of the SRQ (RFC 5042 §6.4.3.1). Peers that do not trust each other need
 // SRQs of their own. The completions say which QP has taken how many receives.
 //
@@ -61,14 +66,17 @@ type SRQ struct {
 	posting sync.Mutex // a post holds this lock; no engine takes it
 
 	closed atomic.Bool
-	mu     sync.Mutex // guards users and the change of closed; held briefly
-	users  int        // QPs that use the SRQ
+	mu     sync.Mutex       // guards users and the change of closed; held briefly
+	users  map[*QP]struct{} // QPs that use the SRQ
 }
 
 // CreateSRQ makes a shared receive queue. The lists of its receives name memory of regions
 // of this PD. The QPs that use the SRQ may be of other PDs of the same adapter.
 func (pd *PD) CreateSRQ(cfg SRQConfig) (*SRQ, error) {
-	done, err := pd.adapter.device.Use()
+	if err := pd.adapter.refuse("create SRQ"); err != nil {
+		return nil, err
+	}
+	done, err := pd.adapter.use()
 	if err != nil {
 		return nil, fmt.Errorf("create SRQ: %w", err)
 	}
@@ -80,13 +88,22 @@ func (pd *PD) CreateSRQ(cfg SRQConfig) (*SRQ, error) {
 	if err := pd.enter(&pd.srqs); err != nil {
 		return nil, fmt.Errorf("create SRQ: %w", err)
 	}
-	s := &SRQ{pd: pd, cfg: cfg, number: pd.adapter.lastSRQ.Add(1)}
-	s.queue.Init(nil, cfg.Depth, cfg.MaxSGE, pd.adapter.board)
+	ring, err := cfg.layRings()
+	if err != nil {
+		pd.leave(&pd.srqs)
+		return nil, fmt.Errorf("create SRQ: %w", err)
+	}
+	return pd.newSRQ(pd.adapter.lastSRQ.Add(1), cfg, ring), nil
+}
+
+func (pd *PD) newSRQ(number uint32, cfg SRQConfig, ring *work.Ring) *SRQ {
+	s := &SRQ{pd: pd, cfg: cfg, number: number, users: map[*QP]struct{}{}}
+	s.queue.Init(ring, cfg.Depth, cfg.MaxSGE, pd.adapter.board)
 	s.queue.Low.Fire = s.low
 	pd.adapter.mu.Lock()
 	pd.adapter.srqs[s] = struct{}{}
 	pd.adapter.mu.Unlock()
-	return s, nil
+	return s
 }
 
 // Number returns the SRQ's number in `stag show srqs`. No two SRQs of the adapter have the
@@ -97,7 +114,19 @@ func (s *SRQ) Number() uint32 { return s.number }
 func (s *SRQ) Config() SRQConfig { return s.cfg }
 
 // Posted returns how many receives are posted and have not been taken by a QP.
-func (s *SRQ) Posted() int { return s.queue.Len() }
+func (s *SRQ) Posted() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.posted()
+}
+
+// posted is Posted. The caller must hold s.mu. The memory of a closed SRQ may be gone.
+func (s *SRQ) posted() int {
+	if s.cfg.Rings != nil && s.closed.Load() {
+		return 0
+	}
+	return s.queue.Len()
+}
 
 // PostRecv posts receives, in order, and returns how many it took (ibv_post_srq_recv). Any
 // goroutine may call PostRecv at any time, also before a QP uses the SRQ. The receives of
@@ -117,7 +146,14 @@ func (s *SRQ) PostRecv(wrs ...RecvWR) (n int, err error) {
 	if s.closed.Load() || a.device.Life().Err() != nil {
 		return 0, unposted(s, "post receive", 0, len(wrs), fmt.Errorf("the SRQ is %w", ErrClosed))
 	}
+	if s.cfg.Rings != nil {
+		return 0, unposted(s, "post receive", 0, len(wrs), ErrMapped)
+	}
 	s.posting.Lock()
+	if a.left.Load() {
+		s.posting.Unlock()
+		return 0, unposted(s, "post receive", 0, len(wrs), ErrHandedOver)
+	}
 	good := 0
 	for ; good < len(wrs); good++ {
 		if err = checkRecv(a.table, &wrs[good], s.cfg.MaxSGE); err != nil {
@@ -126,7 +162,38 @@ func (s *SRQ) PostRecv(wrs ...RecvWR) (n int, err error) {
 	}
 	n = s.queue.Post(wrs[:good])
 	s.posting.Unlock()
+	s.wake()
 	return n, result(s, "post receive", n, good, len(wrs), err)
+}
+
+// Ring says that the tail of the SRQ's Rings has moved. Ring does not block. Any goroutine
+// may call it, also the function ring of a Bell.
+func (s *SRQ) Ring() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed.Load() { // the memory of a closed SRQ may be gone
+		s.wakeAll()
+	}
+}
+
+// wake wakes the QPs that wait for a receive (QPConfig.Hold), after a post.
+func (s *SRQ) wake() {
+	if s.queue.Waits() {
+		s.Ring()
+	}
+}
+
+// wakeAll is wake. The caller must hold s.mu. A QP that is woken and finds no receive waits
+// again.
+func (s *SRQ) wakeAll() {
+	if !s.queue.TakeWaits() {
+		return
+	}
+	for qp := range s.users {
+		if qp.machine.Holding() != clock.Never {
+			qp.ring()
+		}
+	}
 }
 
 // name implements poster.
@@ -140,6 +207,9 @@ func (s *SRQ) SetLimit(limit int) error {
 	if limit < 0 || limit > s.cfg.Depth {
 		return fmt.Errorf("limit of SRQ %d: %d: choose 0 to %d (Depth)", s.number, limit, s.cfg.Depth)
 	}
+	defer s.pd.adapter.still()()
+	s.mu.Lock() // Close waits: the memory of a closed SRQ may be gone
+	defer s.mu.Unlock()
 	if s.closed.Load() {
 		return fmt.Errorf("limit of SRQ %d: the SRQ is %w", s.number, ErrClosed)
 	}
@@ -165,24 +235,25 @@ func (s *SRQ) join(qp *QP) error {
 	case s.closed.Load():
 		return fmt.Errorf("the SRQ is %w", ErrClosed)
 	}
-	s.users++
+	s.users[qp] = struct{}{}
 	return nil
 }
 
-func (s *SRQ) leave() {
+func (s *SRQ) leave(qp *QP) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.users--
+	delete(s.users, qp)
 }
 
 // Close closes the SRQ. Receives that are still posted get no completion, and the caller
 // owns their memory again when Close returns. Close returns ErrInUse while QPs use the SRQ.
 // Close may be called twice, and after the adapter's Close.
 func (s *SRQ) Close() error {
+	defer s.pd.adapter.still()()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.users != 0 {
-		return fmt.Errorf("close SRQ: %w by %d QPs: close them first", ErrInUse, s.users)
+	if len(s.users) != 0 {
+		return fmt.Errorf("close SRQ: %w by %d QPs: close them first", ErrInUse, len(s.users))
 	}
 	if !s.closed.Swap(true) {
 		s.pd.leave(&s.pd.srqs)

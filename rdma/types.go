@@ -137,13 +137,17 @@ const (
 // (Completion.Imm). The memory of the receive does not change. Immediate Data has 64 bits.
 // The 32 bits of libibverbs (imm_data) are the low half between two ends of stag. Chelsio's
 // RNICs use the high half.
+//
+// With ExtImmediate it has 32 bits, and both operations do what they do in InfiniBand: one
+// receive, whose completion has the Immediate Data and the length of the octets.
 const (
 	// WRWriteImm is an RDMA Write with Immediate Data behind it. The receive completes when
 	// the octets of the Write are in the peer's memory. Inline data has at most 255 octets.
 	WRWriteImm = work.WRWriteImm
 	// WRSendImm is Immediate Data alone, as a Send with Immediate without octets is. Post
 	// octets as a WRSend before it. They then take a receive of their own, because RFC 7306
-	// has no message with both.
+	// has no message with both. With ExtImmediate it is a Send with octets, and the operation
+	// of the completion is WCRecv. Inline data has at most 255 octets.
 	WRSendImm = work.WRSendImm
 )
 
