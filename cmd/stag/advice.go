@@ -39,8 +39,12 @@ var advice = []remedy{
 	{stream.ErrReset, gone},
 }
 
-// advised adds the advice to err if err is a network error.
+// advised adds the advice to err if err is a network error, or if another process has the
+// interface.
 func advised(err error) error {
+	if errors.Is(err, loader.ErrQueueBusy) && daemonServes() {
+		return fmt.Errorf("%w, or share the adapter of the stag daemon that runs: --daemon", err)
+	}
 	return advise(err, advice, "give a host name or an address, and the port by -p")
 }
 

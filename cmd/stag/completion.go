@@ -79,11 +79,17 @@ func completeValues(cmd *cobra.Command) error {
 	return nil
 }
 
-// completeInterface offers the interfaces that stag can use.
-func completeInterface(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+// completeInterface offers the interfaces that stag can use. Behind a comma it offers the
+// next one of a list.
+func completeInterface(_ *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
 	names, err := doctor.Interfaces()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
+	}
+	if at := strings.LastIndexByte(word, ','); at >= 0 {
+		for i := range names {
+			names[i] = word[:at+1] + names[i]
+		}
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
 }

@@ -60,7 +60,7 @@ TCP on loopback, and its first line says so.`,
 			return r.Print(cmd.OutOrStdout(), verbosity(cmd) > 0)
 		},
 	}
-	cmd.AddCommand(demoISCSI())
+	cmd.AddCommand(demoISCSI(), demoFailover())
 	f := cmd.Flags()
 	f.Uint64Var(&mib, "size", defaultSize, "MiB to move with each operation")
 	f.Uint64Var(&kib, "msg", demo.DefaultMessage>>10, "message size in KiB")
@@ -112,6 +112,60 @@ TCP on loopback, and its first line says so.`,
 	f := cmd.Flags()
 	f.Uint64Var(&mib, "size", defaultSize, "MiB to write, and to read back")
 	demoFlags(f, &o)
+	f.BoolVar(&asJSON, "json", false, "print the result as JSON")
+	return cmd
+}
+
+// maxPulls is the limit of --pulls.
+const maxPulls = 1000
+
+func demoFailover() *cobra.Command {
+	var (
+		o        demo.Options
+		mib, kib uint64
+		asJSON   bool
+	)
+	cmd := &cobra.Command{
+		Use:   "failover",
+		Short: "Show connections that survive a pulled cable",
+		Long: `Makes two network namespaces with two veth pairs between them, and an RDMA adapter
+with two ports at each end. Moves data by RDMA Write, RDMA Read and Send, and checks
+every octet. Meanwhile it pulls the first cable and puts it back several times, and
+drains the first port of both adapters once. A TCP connection of the kernels does the
+same after each operation. Prints for how long no data arrived, of both. Removes the
+namespaces at its end, and after Ctrl-C. Needs root.`,
+		Annotations: manual(demoFailoverManual),
+		Example: `  stag demo failover
+  stag demo failover --size 256 --pulls 10
+  stag demo failover --json`,
+		Args: atMost(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkDemo(cmd, o, mib, kib); err != nil {
+				return err
+			}
+			if o.Pulls < 1 || o.Pulls > maxPulls {
+				return usageError{fmt.Errorf(commandName(cmd)+": --pulls %d: choose 1 to %d", o.Pulls, maxPulls)}
+			}
+			o.Octets, o.Message = mib<<20, int(kib<<10)
+			o.Progress, o.Log = os.Stderr, logger(cmd.Context())
+			if !asJSON {
+				o.Out = cmd.OutOrStdout()
+			}
+			r, err := demo.RunFailover(cmd.Context(), o)
+			if err != nil {
+				return fmt.Errorf("demo failover: %w", err)
+			}
+			if asJSON {
+				return writeJSON(cmd.OutOrStdout(), r)
+			}
+			return r.Print(cmd.OutOrStdout())
+		},
+	}
+	f := cmd.Flags()
+	f.Uint64Var(&mib, "size", defaultSize, "MiB to move with each operation, or more: at least 16 for each event")
+	f.Uint64Var(&kib, "msg", demo.DefaultMessage>>10, "message size in KiB")
+	f.IntVar(&o.Pulls, "pulls", 3, "how often to pull the cable during each operation")
+	f.IntVar(&o.MTU, "mtu", 1500, "MTU of the veth pairs in octets")
 	f.BoolVar(&asJSON, "json", false, "print the result as JSON")
 	return cmd
 }

@@ -198,9 +198,10 @@ func TestDumpEngineEnds(t *testing.T) {
 		}
 	}
 	rig.Must(t, x.server.cmd.Process.Kill())
-	d.until(" of pid " + x.pid() + " (stag) ends: the engine is gone")
+	// The client ends too, now or earlier, because its peer is gone.
 	x.client.cmd.Process.Signal(os.Interrupt)
-	d.until(fmt.Sprintf(" of pid %d (stag) ends: its adapter has been closed", x.client.cmd.Process.Pid))
+	d.until(" of pid "+x.pid()+" (stag) ends: the engine is gone",
+		fmt.Sprintf(" of pid %d (stag) ends: its adapter has been closed", x.client.cmd.Process.Pid))
 	x.client.cmd.Wait()
 	x.server.cmd.Wait()
 	a, b := u.connect()

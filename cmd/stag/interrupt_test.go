@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -45,16 +46,19 @@ func launch(t *testing.T, cmd *exec.Cmd) *running {
 	return x
 }
 
-// until reads lines until one contains word. It fails the test if the output ends first.
-func (x *running) until(word string) {
+// until reads lines until each word was in one of them, in any order. It fails the test if the
+// output ends first.
+func (x *running) until(words ...string) {
 	x.Helper()
+	missing := slices.Clone(words)
 	for line := range x.lines {
 		x.said = append(x.said, line)
-		if strings.Contains(line, word) {
+		missing = slices.DeleteFunc(missing, func(word string) bool { return strings.Contains(line, word) })
+		if len(missing) == 0 {
 			return
 		}
 	}
-	x.Fatalf("never said %q, but %q", word, x.said)
+	x.Fatalf("never said %q, but %q", missing, x.said)
 }
 
 // untilClaims waits until the command holds n claims.

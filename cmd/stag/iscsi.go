@@ -24,8 +24,8 @@ func iscsiCommand() *cobra.Command {
 		Use:   "iscsi",
 		Short: "Use, copy, measure and serve disks over iSCSI",
 		Long: `Uses disks of iSCSI targets, and serves disks to iSCSI initiators (RFC 7143). A disk
-is named by the URL of libiscsi: iscsi://[USER@]HOST[:PORT]/TARGET/LUN. Connections
-run over the kernel's TCP, or over the interfaces of -i.
+is named by the URL of libiscsi: iscsi://[USER@]HOST[:PORT]/TARGET/LUN, or iser:// for
+iSER. Connections run over the kernel's TCP, or over the interfaces of -i.
 
 CHAP secrets come from the environment (LIBISCSI_CHAP_USERNAME,
 LIBISCSI_CHAP_PASSWORD) or from the file of --chap-file.`,
@@ -53,7 +53,7 @@ type iscsiFlags struct {
 
 func (o *iscsiFlags) flags(f *pflag.FlagSet) {
 	f.SortFlags = false
-	f.StringArrayVarP(&o.Interfaces, "interface", "i", nil, "interface whose connections are taken over; may be repeated (default the kernel's TCP)")
+	portsFlag(f, &o.Interfaces, "interface", "i", "interfaces whose connections are taken over: the ports of one adapter (default the kernel's TCP)")
 	f.BoolVar(&o.kernelPort, "kernel-port", false, "use the kernel's TCP; this is the default without -i")
 	f.BoolVar(&o.Generic, "generic", false, genericUsage)
 	f.StringVar(&o.Secrets, "chap-file", "", "file of CHAP secrets, which only its owner may read")

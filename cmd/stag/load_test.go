@@ -147,7 +147,7 @@ func TestUnloadInUse(t *testing.T) {
 	s, _ := adopting(t, p)
 	r := at(t, p, pair.A, "unload", near)
 	r.ends(t, exitFailed)
-	contains(t, r.stderr, fmt.Sprintf("pid %d (stag) with 1 flow", s.cmd.Process.Pid))
+	contains(t, r.stderr, fmt.Sprintf("pid %d (stag ping) with 1 flow", s.cmd.Process.Pid))
 	golden(t, "unload_used", told(r))
 	r = at(t, p, pair.A, "unload", "--all")
 	r.ends(t, exitFailed)

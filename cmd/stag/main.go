@@ -81,7 +81,7 @@ line is wrong.`,
 	})
 	addHelp(cmd)
 	cmd.SetHelpCommand(helpCommand())
-	cmd.AddCommand(doctorCommand(), demoCommand(), perfCommand(), benchCommand(), versionCommand(), completionCommand(), manCommand(), pingCommand(), showCommand(), metricsCommand(), loadCommand(), unloadCommand(), dumpCommand(), iscsiCommand())
+	cmd.AddCommand(doctorCommand(), demoCommand(), perfCommand(), benchCommand(), versionCommand(), completionCommand(), manCommand(), pingCommand(), showCommand(), metricsCommand(), loadCommand(), unloadCommand(), dumpCommand(), drainCommand(), echoCommand(), daemonCommand(), runCommand(), upgradeCommand(), iscsiCommand())
 	return cmd
 }
 

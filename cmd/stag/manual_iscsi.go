@@ -32,8 +32,9 @@ initiator. If there is a line with target, the target must prove that secret. A
 target accepts every initiator of the file. Only its owner may read the file (mode
 600), and a secret has at least 12 octets.
 
-With -i the connections of the interface are moved from the kernel into AF_XDP, and
-data is placed by the Initiator Task Tag into the memory of its command. The other
+With -i the connections of the interfaces are moved from the kernel into AF_XDP (-i
+eth1,eth2 are two ports of one adapter; --device is another name of -i), and data is
+placed by the Initiator Task Tag into the memory of its command. The other
 end may be any initiator or target. Without -i nothing needs rights.`
 
 const iscsiCopyManual = `The copy goes in order. --bs is the length of one read or write, a multiple of the

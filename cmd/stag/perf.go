@@ -138,8 +138,9 @@ func (o *perfFlags) flags(cmd *cobra.Command) {
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVarP(&o.Link, "ib-dev", "d", "", "interface to use")
+	portsFlag(f, &o.Links, "ib-dev", "d", "interfaces to use: the ports of one adapter")
 	f.BoolVar(&o.KernelPort, "kernel-port", false, "use the kernel's TCP instead of an interface")
+	daemonFlag(f, &o.Daemon)
 	f.BoolVar(&o.Generic, "generic", false, genericUsage)
 	f.Uint16VarP(&o.Port, "port", "p", perfPort, "TCP port of the server")
 	f.IntVarP(&o.Size, "size", "s", size, "octets of a message")
@@ -242,7 +243,7 @@ func (o *perfFlags) run(cmd *cobra.Command) error {
 		o.Out = cmd.OutOrStdout()
 	}
 	o.Progress, o.Log = os.Stderr, logger(cmd.Context())
-	if err := areUp([]string{o.Link}); o.Link != "" && err != nil {
+	if err := areUp(o.Links); err != nil {
 		return fmt.Errorf("perf %s: %w", o.Test, err)
 	}
 	report, err := o.create()

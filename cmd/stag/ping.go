@@ -30,8 +30,8 @@ func pingCommand() *cobra.Command {
 		Use:   "ping -s|-c -a HOST",
 		Short: "Ping by RDMA Read and RDMA Write, as rping does",
 		Long: `Pings by RDMA Read and RDMA Write, with the exchange of rping. The other end may be
-rping. Choose an interface with -i, or the kernel's own TCP with --kernel-port.
---kernel-port needs no rights.
+rping. Choose an interface with -i, those of a running stag daemon with --daemon, or
+the kernel's own TCP with --kernel-port. --kernel-port needs no rights.
 
 The client pings until Ctrl-C, or -C times. The server ends with its client. With
 -P it serves any number of clients at the same time, until Ctrl-C.`,
@@ -56,8 +56,9 @@ The client pings until Ctrl-C, or -C times. The server ends with its client. Wit
 	f.BoolVarP(&p.client, "client", "c", false, "be the client: ping")
 	f.StringVarP(&o.Address, "address", "a", "", "host to ping; with -s the address to listen at (default all addresses)")
 	f.IntVarP(&o.Port, "port", "p", ping.DefaultPort, "TCP port")
-	f.StringArrayVarP(&o.Interfaces, "port-if", "i", nil, "interface whose connections are taken over; may be repeated")
+	portsFlag(f, &o.Interfaces, "port-if", "i", "interfaces whose connections are taken over: the ports of one adapter")
 	f.BoolVar(&o.KernelPort, "kernel-port", false, "use the kernel's TCP instead of an interface")
+	daemonFlag(f, &o.Daemon)
 	f.BoolVar(&o.Generic, "generic", false, genericUsage)
 	f.Uint64VarP(&o.Count, "count", "C", 0, "number of pings; with -s the most pings that a client may do (default no limit)")
 	f.IntVarP(&o.Size, "size", "S", 0, fmt.Sprintf("octets of data in a ping (default %d); with -s the most octets that the server accepts (default %d)", ping.DefaultSize, ping.MaxSize))
@@ -85,8 +86,10 @@ func checkPing(cmd *cobra.Command, o *ping.Options, p pingFlags) error {
 		return errors.New("-c needs -a: the host to ping")
 	case p.client && o.Persistent:
 		return errors.New("-P is for a server: leave it out, or choose -s instead of -c")
-	case o.KernelPort == (len(o.Interfaces) > 0):
-		return errors.New("choose one: -i and an interface, or --kernel-port for the kernel's TCP")
+	case o.Daemon != "" && (len(o.Interfaces) > 0 || o.KernelPort || o.Generic):
+		return errors.New("--daemon, and -i, --kernel-port or --generic: choose one, because the daemon has the interfaces")
+	case o.Daemon == "" && o.KernelPort == (len(o.Interfaces) > 0):
+		return errors.New("choose one: -i and an interface, --daemon, or --kernel-port for the kernel's TCP")
 	case o.Generic && o.KernelPort:
 		return errors.New("--generic and --kernel-port: choose one")
 	case o.Port < 1 || o.Port > 65535:

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/ping"
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/test/need"
 	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
@@ -265,4 +267,55 @@ func TestPingUnconnected(t *testing.T) {
 	if r.code != exitFailed || r.stdout != "" || strings.Count(r.stderr, "\n") != 1 {
 		t.Errorf("%+v", r)
 	}
+}
+
+// TestPingThroughDaemon: both ends use the adapter of one daemon, as an ordinary user.
+func TestPingThroughDaemon(t *testing.T) {
+	socket, port := daemonOnLoopback(t), freePort(t)
+	through := func(args ...string) *exec.Cmd {
+		return command(t, append([]string{"ping", "--daemon=" + socket, "-a", "127.0.0.1", "-p", port, "-V"}, args...)...)
+	}
+	s := listening(t, through("-s"))
+	r := run(t, through("-c", "-C", "100", "-S", "10000"))
+	r.ends(t, 0)
+	contains(t, r.stdout, "100 pings, 1000000 octets each way, all compared", "over daemon")
+	contains(t, s.all(0), "100 pings, 1000000 octets", "Failed: 0.")
+	r = run(t, command(t, "ping", "-c", "--daemon="+socket, "--kernel-port", "-a", "127.0.0.1"))
+	r.ends(t, 2)
+	contains(t, r.stderr, "choose one")
+}
+
+// daemonOnLoopback starts a daemon over the kernel's TCP, and returns its socket.
+func daemonOnLoopback(t *testing.T) string {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "stagd.sock")
+	x := launch(t, command(t, "daemon", "--kernel-port", "--socket", socket))
+	x.until("serving ")
+	return socket
+}
+
+// TestPerfThroughDaemon: perf over a daemon, with the kernel's TCP at the other end.
+func TestPerfThroughDaemon(t *testing.T) {
+	socket := daemonOnLoopback(t)
+	for _, test := range []string{"write_bw", "read_bw", "send_lat"} {
+		port := freePort(t)
+		s := launch(t, command(t, "perf", test, "--kernel-port", "-p", port, "-n", "200"))
+		s.until("Waiting for client")
+		r := run(t, command(t, "perf", test, "--daemon="+socket, "-p", port, "-n", "200", "127.0.0.1"))
+		r.ends(t, 0)
+		contains(t, r.stdout, "Path            : daemon")
+		s.all(0)
+	}
+}
+
+// TestBusyInterfaceNamesTheDaemon: the error for an interface that a daemon has says how to
+// share it.
+func TestBusyInterfaceNamesTheDaemon(t *testing.T) {
+	t.Setenv("STAG_DAEMON", filepath.Join(t.TempDir(), "nobody"))
+	busy := fmt.Errorf("eth1 is in use by pid 7 (stag): %w", loader.ErrQueueBusy)
+	if got := advised(busy).Error(); strings.Contains(got, "--daemon") {
+		t.Errorf("%s, and no daemon runs", got)
+	}
+	t.Setenv("STAG_DAEMON", daemonOnLoopback(t))
+	contains(t, advised(busy).Error(), "eth1 is in use by pid 7", "share the adapter of the stag daemon that runs: --daemon")
 }

@@ -24,15 +24,15 @@ func showCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "show SUBJECT [WHICH]",
-		Short: "Show devices, flows, QPs, memory, queues, counters and iSCSI sessions of running engines",
+		Short: "Show devices, flows, QPs, memory, queues, counters, moves and iSCSI sessions of running engines",
 		Long: `Asks the engines of this user on this host. With --all-users root also asks the
 engines of other users. If a program is loaded but no engine runs, root sees the
 pinned state. SUBJECT is one of these, or the beginning of one: devices (ports of
 adapters), flows (connections that were taken over), qps (queue pairs), mrs
 (registered memory), cqs (completion queues), srqs (shared receive queues), queues
 (AF_XDP queues and their sockets), stats (counters), iscsi (sessions), luns (logical
-units). WHICH selects a device, address, :port, number, id, STag or a part of an iSCSI
-name.`,
+units), ports (moves of connections), clients (programs that use a daemon). WHICH
+selects a device, address, :port, number, id, STag, program or part of an iSCSI name.`,
 		Annotations: manual(showManual),
 		Example: `  stag show devices -v
   stag show flows :7174
@@ -110,7 +110,7 @@ func completeShow(cmd *cobra.Command, args []string, word string) ([]string, cob
 	if len(args) == 0 {
 		return show.Subjects, cobra.ShellCompDirectiveNoFileComp
 	}
-	if subject, err := show.Subject(args[0]); err == nil && len(args) == 1 && slices.Contains([]string{"devices", "queues", "stats"}, subject) {
+	if subject, err := show.Subject(args[0]); err == nil && len(args) == 1 && slices.Contains([]string{"devices", "ports", "queues", "stats"}, subject) {
 		return completeInterface(cmd, nil, word)
 	}
 	return nil, cobra.ShellCompDirectiveNoFileComp

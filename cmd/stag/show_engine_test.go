@@ -83,6 +83,15 @@ func (actor) Capture(context.Context, report.Filter, func(report.Batch) error) e
 	return errors.New("an actor has no packets")
 }
 
+func (actor) Drain(context.Context, string, func(report.Drain)) (report.Drain, error) {
+	return report.Drain{}, errors.New("an actor has no connections")
+}
+
+func (actor) Undrain(string) (report.Drain, error) { return report.Drain{}, nil }
+func (actor) Upgrade(context.Context, func(report.Upgrade)) (report.Upgrade, error) {
+	return report.Upgrade{}, nil
+}
+
 // host is a directory of control sockets that no other test and no other process on this machine uses.
 type host struct {
 	*testing.T

@@ -337,7 +337,7 @@ func TestShowKernelPort(t *testing.T) {
 		r := h.show(subject, "--json", "-p", pid)
 		r.ends(t, 0)
 		schema(t, "show-"+subject, r.stdout)
-		if none := subject == "flows" || subject == "queues" || subject == "srqs" || subject == "iscsi" || subject == "luns"; none != (len(showRows(t, r)) == 0) {
+		if none := subject == "flows" || subject == "queues" || subject == "srqs" || subject == "iscsi" || subject == "luns" || subject == "ports" || subject == "clients"; none != (len(showRows(t, r)) == 0) {
 			t.Errorf("%s: %s", subject, r.stdout)
 		}
 	}

@@ -36,7 +36,7 @@ func (p *Pair) newEnd(which byte, at struct{ v4, v6 netip.Prefix }) End {
 	}
 }
 
-// cable makes a veth pair. The near end is in the caller's namespace, and the far end in the namespace that the
+// cable makes a veth pair. The kernel chooses the index of the near end if it is 0. The near end is in the caller's namespace, and the far end in the namespace that the
 // function there returns.
 func cable(near, far *End, there func() (*os.File, error), c Config) error {
 	space, err := there()
@@ -45,7 +45,7 @@ func cable(near, far *End, there func() (*os.File, error), c Config) error {
 	}
 	defer space.Close()
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.HardwareAddr, attrs.MTU = near.Name, near.MAC, c.MTU
+	attrs.Name, attrs.HardwareAddr, attrs.MTU, attrs.Index = near.Name, near.MAC, c.MTU, near.Index
 	attrs.NumRxQueues, attrs.NumTxQueues = c.Queues, c.Queues
 	veth := netlink.NewVeth(attrs)
 	veth.PeerName, veth.PeerHardwareAddr, veth.PeerMTU = far.Name, far.MAC, uint32(c.MTU)

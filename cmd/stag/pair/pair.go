@@ -1,4 +1,4 @@
-// Package pair makes two network namespaces, and joins them by a veth pair or by a router. `stag demo` and every test
+// Package pair makes two network namespaces, and joins them by a veth pair, by two or by a router. `stag demo` and every test
 // that needs privileges run their traffic between these namespaces.
 //
 // The package belongs to the command, because `stag demo` is the only part of the product that needs it. The package is
@@ -48,6 +48,10 @@ type Config struct {
 
 	// Router is the router between the sides. If it is nil, one cable connects the sides.
 	Router *Router
+
+	// Twin connects the sides with two cables. Each side has an address on its loopback interface, and a route over
+	// each cable to the other side's. The kernel prefers the first cable while it has a carrier. See Pull and Plug.
+	Twin bool
 }
 
 func (c Config) fill() (Config, error) {
@@ -67,6 +71,9 @@ func (c Config) fill() (Config, error) {
 	if c.Router != nil {
 		errs = append(errs, c.Router.check())
 	}
+	if c.Router != nil && c.Twin {
+		errs = append(errs, errors.New("two cables and a router: choose one"))
+	}
 	return c, errors.Join(errs...)
 }
 
@@ -82,13 +89,16 @@ type End struct {
 // Pair is two namespaces and the cables or the router between them. It is safe for concurrent use.
 type Pair struct {
 	Ends  [2]End // the interfaces of the two sides, indexed by Side
-	Ports [2]End // the router's interfaces, indexed by the Side that they lead to
+	Ports [2]End // the router's or the first twin's interfaces between the sides, indexed by the Side that they lead to
+
+	Seconds  [2]End        // the interfaces of the second cable, indexed by Side
+	Services [2]netip.Addr // addresses on the loopback interfaces, which both cables lead to, indexed by Side
 
 	id [3]byte // number of this pair, for the names of its interfaces
 
 	mu     sync.Mutex
 	spaces [2]*os.File // namespaces of the sides; nil after Close
-	middle *os.File    // namespace of the router; nil if there is no router
+	middle *os.File    // namespace of Ports; nil if there are none
 }
 
 // ErrClosed is the error of a Pair's methods after Close.
@@ -118,9 +128,12 @@ func (p *Pair) build(c Config) (err error) {
 			return err
 		}
 	}
-	if c.Router == nil {
+	switch {
+	case c.Twin:
+		err = p.buildTwin(c)
+	case c.Router == nil:
 		err = p.buildDirect(c)
-	} else {
+	default:
 		err = p.buildRouted(c)
 	}
 	if err != nil {
@@ -140,12 +153,17 @@ func (p *Pair) buildDirect(c Config) error {
 	for side := range p.Ends {
 		p.Ends[side] = p.newEnd('a'+byte(side), addresses[side])
 	}
+	return p.lay(&p.Ends, c)
+}
+
+// lay makes the cable between two ends, and brings both ends up.
+func (p *Pair) lay(ends *[2]End, c Config) error {
 	far := func() (*os.File, error) { return p.space(B) }
-	if err := p.Do(A, func() error { return cable(&p.Ends[A], &p.Ends[B], far, c) }); err != nil {
+	if err := p.Do(A, func() error { return cable(&ends[A], &ends[B], far, c) }); err != nil {
 		return err
 	}
 	for _, side := range []Side{A, B} {
-		if err := p.Do(side, func() error { return configure(&p.Ends[side], c) }); err != nil {
+		if err := p.Do(side, func() error { return configure(&ends[side], c) }); err != nil {
 			return fmt.Errorf("side %v: %w", side, err)
 		}
 	}
@@ -159,7 +177,7 @@ func (p *Pair) Do(side Side, f func() error) error {
 	return within(func() (*os.File, error) { return p.space(side) }, f)
 }
 
-// DoRouter runs f in the router's namespace. Otherwise it is the same as Do.
+// DoRouter runs f in the namespace of Ports. Otherwise it is the same as Do.
 func (p *Pair) DoRouter(f func() error) error {
 	return within(func() (*os.File, error) {
 		p.mu.Lock()
@@ -185,12 +203,14 @@ func (p *Pair) space(side Side) (*os.File, error) {
 func (p *Pair) Close() error {
 	var errs []error
 	for _, side := range []Side{A, B} {
-		if p.Ends[side].Index == 0 {
-			continue
-		}
-		err := p.Do(side, func() error { return removeLink(p.Ends[side].Index) })
-		if err != nil && !errors.Is(err, ErrClosed) {
-			errs = append(errs, err)
+		for _, end := range []End{p.Ends[side], p.Seconds[side]} {
+			if end.Index == 0 {
+				continue
+			}
+			err := p.Do(side, func() error { return removeLink(end.Index) })
+			if err != nil && !errors.Is(err, ErrClosed) {
+				errs = append(errs, err)
+			}
 		}
 	}
 	p.mu.Lock()

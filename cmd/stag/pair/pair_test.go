@@ -218,11 +218,11 @@ func TestCloseTwiceAndAfter(t *testing.T) {
 }
 
 func TestBadConfigNamesEveryMistake(t *testing.T) {
-	_, err := pair.New(pair.Config{MTU: 70000, Queues: 1000})
+	_, err := pair.New(pair.Config{MTU: 70000, Queues: 1000, Twin: true, Router: narrow})
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, want := range []string{"MTU 70000", "1000 queues"} {
+	for _, want := range []string{"MTU 70000", "1000 queues", "two cables and a router"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q does not mention %q", err, want)
 		}

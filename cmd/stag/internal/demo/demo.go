@@ -3,6 +3,10 @@
 //
 // `stag demo iscsi` is in the files iscsi.go (its two ends), iscsi_move.go (what is moved),
 // iscsi_lies.go (what is refused), iscsi_liar.go (peers that lie) and iscsi_print.go.
+//
+// `stag demo failover` is in the files failover.go (its two ends and its result),
+// failover_move.go (what is moved), failover_events.go (what happens to the cables),
+// failover_tcp.go (the kernel's TCP beside it), gaps.go and failover_print.go.
 package demo
 
 import (
@@ -23,6 +27,9 @@ type Options struct {
 	V6         bool
 	Generic    bool // attach the XDP program in generic mode
 	KernelPort bool // use the kernel's TCP on loopback, even if the user may make namespaces
+	Pulls      int  // RunFailover: how often the cable is pulled during each operation, above 0
+
+	twin bool // two cables join the hosts
 
 	Out      io.Writer    // receives explanations during the run; nil: no explanations
 	Progress io.Writer    // receives a progress bar if it is a terminal, else lines; nil: no progress

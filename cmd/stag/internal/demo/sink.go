@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/stag-rdma/stag/cmd/stag/gaps"
 	"github.com/stag-rdma/stag/rdma"
 )
 
@@ -17,6 +18,7 @@ type sink struct {
 	ended   time.Time
 
 	reached atomic.Uint64 // number of octets that have been checked; watch reads it
+	gaps    *gaps.Meter   // measures the gaps between messages; nil: not measured
 }
 
 // prepare posts the receives that the source needs: for the messages of a Send, or for the
@@ -94,6 +96,9 @@ func (s *sink) check(n uint64, got uint32) error {
 	}
 	s.checked++
 	s.reached.Add(uint64(want))
+	if s.gaps != nil {
+		s.gaps.Arrive(uint64(want))
+	}
 	if s.checked == s.messages() {
 		s.ended = time.Now()
 	}

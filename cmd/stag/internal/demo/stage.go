@@ -91,27 +91,26 @@ func (o Options) log(side pair.Side) *slog.Logger {
 // segments, which generic mode does not accept.
 func newPair(o Options) (p *pair.Pair, napi string, err error) {
 	if !o.Generic {
-		p, err = pair.New(pair.Config{MTU: o.MTU, ThreadedNAPI: true})
+		p, err = pair.New(pair.Config{MTU: o.MTU, Twin: o.twin, ThreadedNAPI: true})
 		if !errors.Is(err, os.ErrPermission) {
 			return p, "in threads", err
 		}
 	}
-	p, err = pair.New(pair.Config{MTU: o.MTU})
+	p, err = pair.New(pair.Config{MTU: o.MTU, Twin: o.twin})
 	return p, "inline", err
 }
 
-// joinHosts makes two namespaces with a veth pair between them, and an adapter at each
-// end.
+// joinHosts makes two namespaces with a veth pair or two between them, and an adapter at
+// each end. It returns the address at which B listens.
 func (s *stage) joinHosts(o Options) (host string, err error) {
 	var napi string
 	if s.pair, napi, err = newPair(o); err != nil {
 		return "", err
 	}
-	ends := &s.pair.Ends
 	for side := range s.adapters {
 		err = s.pair.Do(pair.Side(side), func() (err error) {
 			s.adapters[side], err = rdma.Open(rdma.Config{
-				Ports: []string{ends[side].Name}, Generic: o.Generic, RegionHeap: o.heap(), Log: o.log(pair.Side(side)),
+				Ports: s.ports(pair.Side(side)), Generic: o.Generic, RegionHeap: o.heap(), Log: o.log(pair.Side(side)),
 			})
 			return err
 		})
@@ -122,13 +121,30 @@ func (s *stage) joinHosts(o Options) (host string, err error) {
 			return "", fmt.Errorf("side %v: %w", pair.Side(side), err)
 		}
 	}
-	if _, err = fmt.Fprintf(o.Out, "Two namespaces, joined by veth: %s and %s, MTU %d, NAPI %s.\n", ends[pair.A].Name, ends[pair.B].Name, o.MTU, napi); err != nil {
+	cables := fmt.Sprintf("%s and %s", s.pair.Ends[pair.A].Name, s.pair.Ends[pair.B].Name)
+	if o.twin {
+		cables += fmt.Sprintf(", and %s and %s", s.pair.Seconds[pair.A].Name, s.pair.Seconds[pair.B].Name)
+	}
+	if _, err = fmt.Fprintf(o.Out, "Two namespaces, joined by veth: %s, MTU %d, NAPI %s.\n", cables, o.MTU, napi); err != nil {
 		return "", err
 	}
-	if o.V6 {
-		return ends[pair.B].V6.Addr().String(), nil
+	switch end := &s.pair.Ends[pair.B]; {
+	case o.twin:
+		return s.pair.Services[pair.B].String(), nil
+	case o.V6:
+		return end.V6.Addr().String(), nil
+	default:
+		return end.V4.Addr().String(), nil
 	}
-	return ends[pair.B].V4.Addr().String(), nil
+}
+
+// ports returns the names of a side's interfaces, the preferred one first.
+func (s *stage) ports(side pair.Side) []string {
+	names := []string{s.pair.Ends[side].Name}
+	if second := s.pair.Seconds[side].Name; second != "" {
+		names = append(names, second)
+	}
+	return names
 }
 
 // describe returns the path and the address of each side.

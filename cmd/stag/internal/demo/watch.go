@@ -14,14 +14,20 @@ const stallLimit = 30 * time.Second
 // watch runs both ends of an operation and shows the progress until both have ended. It
 // returns the error of the end that failed first.
 func (o Options) watch(ctx context.Context, src *source, dst *sink) error {
+	m := progress.New(o.Progress, dst.op.String(), dst.octets)
+	defer m.End()
+	return attend(ctx, src, dst, m.Reach)
+}
+
+// attend runs both ends of an operation until both have ended, and reports how many octets
+// have been moved.
+func attend(ctx context.Context, src *source, dst *sink, reach func(octets uint64)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	ends := make(chan error, 2)
 	go func() { ends <- src.run(ctx) }()
 	go func() { ends <- dst.run(ctx) }()
 
-	m := progress.New(o.Progress, dst.op.String(), dst.octets)
-	defer m.End()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	var failed error
@@ -36,7 +42,7 @@ func (o Options) watch(ctx context.Context, src *source, dst *sink) error {
 			}
 		case <-tick.C:
 			n := dst.reached.Load()
-			m.Reach(n)
+			reach(n)
 			if n != moved {
 				moved, last = n, time.Now()
 			} else if time.Since(last) > stallLimit {

@@ -5,6 +5,7 @@
 //	dump.go       takes packets from the streams to the output, and ends the capture
 //	line.go       parses a packet; operation.go its RDMA operation, pdu.go its iSCSI
 //	              PDUs, kind.go its kind
+//	move.go       moves of connections between ports
 //	print.go      writes text and JSON
 //	file.go       writes pcapng; handshake.go adds the MPA handshake that Wireshark
 //	              needs; blocks.go keeps blocks complete
@@ -85,8 +86,9 @@ func (o Options) note(format string, args ...any) {
 // packet is a packet on its way to the output.
 type packet struct {
 	report.Packet
-	line   Line   // the parsed packet; valid if the output is text or Kinds is set
-	missed uint64 // number of packets that were lost since the previous packet
+	line   Line     // the parsed packet; valid if the output is text or Kinds is set
+	marks  []string // words about moves of the connection since its previous packet
+	missed uint64   // number of packets that were lost since the previous packet
 }
 
 // output is the destination of the selected packets: text, JSON or pcapng.
@@ -238,6 +240,9 @@ func (r *run) take(s *source, b report.Batch) error {
 	for _, st := range b.Streams {
 		s.learn(st, r.File != "" && !r.Bare)
 	}
+	for _, m := range b.Moves {
+		s.noteMove(m)
+	}
 	for _, p := range b.Packets {
 		s.seen++
 		pk, ok := r.look(s, p)
@@ -245,6 +250,8 @@ func (r *run) take(s *source, b report.Batch) error {
 			continue
 		}
 		pk.missed, s.told = s.lost-s.told, s.lost
+		pk.marks = s.marks(p)
+		pk.line.Moved = pk.marks
 		if err := r.out.add(s, pk); err != nil {
 			return err
 		}

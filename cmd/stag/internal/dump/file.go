@@ -88,7 +88,7 @@ func (f *file) add(s *source, p packet) error {
 // addHandshake writes the packets that stand for the MPA handshake. Both packets and
 // p are in the output, or none of the three is: see blocks.
 func (f *file) addHandshake(s *source, p packet, st report.Stream, frames [2][]byte) error {
-	p.missed = 0
+	p.missed, p.marks = 0, nil
 	for i, what := range []string{"Request", "Reply"} {
 		p.Data, p.Length, p.Out = frames[i], len(frames[i]), st.Initiator == (i == 0)
 		if err := f.write(s, p, fmt.Sprintf(standsFor, what)); err != nil {
@@ -98,11 +98,12 @@ func (f *file) addHandshake(s *source, p packet, st report.Stream, frames [2][]b
 	return nil
 }
 
-// write writes one packet. The comment is stored with the packet in the file.
+// write writes one packet. The comment is stored with the packet in the file, and each
+// mark as one more comment.
 func (f *file) write(s *source, p packet, comment string) error {
 	queue := uint32(p.Queue)
 	o := pcapgo.NgPacketOptions{
-		Comments: []string{comment},
+		Comments: append([]string{comment}, p.marks...),
 		Flags:    &pcapgo.NgEpbFlags{Direction: pcapgo.NgEpbFlagDirectionInbound},
 		Queue:    &queue,
 	}

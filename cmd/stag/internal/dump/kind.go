@@ -82,7 +82,7 @@ func kindOf(op wire.Opcode) (k Kind, ok bool) {
 		return ReadRequest, true
 	case wire.OpReadResponse:
 		return ReadResponse, true
-	case wire.OpSend, wire.OpSendInvalidate, wire.OpSendSE, wire.OpSendSEInvalidate:
+	case wire.OpSend, wire.OpSendInvalidate, wire.OpSendSE, wire.OpSendSEInvalidate, wire.OpSendImm, wire.OpSendSEImm:
 		return Send, true
 	case wire.OpTerminate:
 		return Terminate, true

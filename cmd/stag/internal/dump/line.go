@@ -22,6 +22,7 @@ type Line struct {
 	Length    int           `json:"length"`         // length of the frame in octets
 	Kind      Kind          `json:"kind"`
 
+	Moved       []string   `json:"moved,omitempty"` // moves of the connection since its previous packet
 	VLAN        uint16     `json:"vlan,omitempty"`
 	Source      string     `json:"source,omitempty"` // address and port; for ICMP only the address
 	Destination string     `json:"destination,omitempty"`

@@ -76,6 +76,8 @@ func TestOperations(t *testing.T) {
 			":1036, ack 2000, win 512, length 36: Send msn 9 offset 1424 length 10"},
 		"send with invalidate": {untagged(wire.UntaggedFields{Last: true, Opcode: wire.OpSendSEInvalidate, Invalidate: 0x77, MSN: 9}, nil), Send,
 			":1024, ack 2000, win 512, length 24: Send with Solicited Event and Invalidate msn 9 offset 0 stag 0x00000077 length 0 last"},
+		"send with immediate": {untagged(wire.UntaggedFields{Last: true, Opcode: wire.OpSendImm, Invalidate: 0x77, MSN: 9}, make([]byte, 8)), Send,
+			":1032, ack 2000, win 512, length 32: Send with Immediate msn 9 offset 0 data 0x0000000000000077 length 8 last"},
 		"terminate": {untagged(wire.UntaggedFields{Last: true, Opcode: wire.OpTerminate, Queue: 2, MSN: 1}, wire.TerminateFields{Layer: 1, Type: 1, Code: 2}.Append(nil)), Terminate,
 			":1028, ack 2000, win 512, length 28: Terminate msn 1 offset 0 layer 1 type 1 code 2"},
 		"immediate": {untagged(wire.UntaggedFields{Last: true, Opcode: wire.OpImmediateSE, MSN: 9}, wire.AppendImmediate(nil, 0x1122)), Immediate,
@@ -100,7 +102,7 @@ func TestOperations(t *testing.T) {
 		"tagged send":       {fpdu(append([]byte{0x81, 0x43}, make([]byte, 12)...)), Data, ":1020, ack 2000, win 512, length 20"},
 		"send on queue 1":   {untagged(wire.UntaggedFields{Opcode: wire.OpSend, Queue: 1, MSN: 1}, nil), Data, ":1024, ack 2000, win 512, length 24"},
 		"untagged write":    {untagged(wire.UntaggedFields{Opcode: wire.OpWrite, MSN: 1}, nil), Data, ":1024, ack 2000, win 512, length 24"},
-		"an opcode of none": {untagged(wire.UntaggedFields{Opcode: 12, Queue: 1, MSN: 1}, nil), Data, ":1024, ack 2000, win 512, length 24"},
+		"an opcode of none": {untagged(wire.UntaggedFields{Opcode: 14, Queue: 1, MSN: 1}, nil), Data, ":1024, ack 2000, win 512, length 24"},
 		"no length":         {[]byte{0, 0, 0x81, 0x40, 1, 2, 3, 4}, Data, ":1008, ack 2000, win 512, length 8"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -112,8 +112,11 @@ func parseUntagged(ulpdu []byte, length int) (*Operation, Kind, bool) {
 	case !ok:
 		return nil, "", false
 	case kind == Send && queue == wire.QueueSend:
-		if o := h.Opcode(); o == wire.OpSendInvalidate || o == wire.OpSendSEInvalidate {
+		switch info := wire.InfoOf(h.Opcode()); {
+		case info.Invalidates:
 			op.Invalidate = h.Invalidate().String()
+		case info.WithImm:
+			op.Immediate = hex(uint64(h.Invalidate()))
 		}
 	case kind == ReadRequest && queue == wire.QueueReadRequest:
 		op.Read = parseRead(payload)

@@ -48,6 +48,9 @@ func text(l Line, pid bool) string {
 	if l.VLAN != 0 {
 		say("vlan %d ", l.VLAN)
 	}
+	for _, m := range l.Moved {
+		say("[%s] ", m)
+	}
 	if l.Problem != "" {
 		say("not taken apart (%s), length %d", l.Problem, l.Length)
 		return b.String()
@@ -128,7 +131,9 @@ func operation(say func(string, ...any), o *Operation) {
 		return
 	case o.Immediate != "":
 		say(" data %s", o.Immediate)
-		return
+		if !strings.HasPrefix(o.Name, "Send") {
+			return
+		}
 	case o.Error != nil:
 		say(" layer %d type %d code %d", o.Error.Layer, o.Error.Type, o.Error.Code)
 		return

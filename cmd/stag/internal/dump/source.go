@@ -24,11 +24,13 @@ type source struct {
 	number     int // number of the interface in the pcapng file
 
 	// Only the goroutine of loop uses these fields.
-	streams map[uint32]report.Stream // streams of RDMA of which the file has no packet yet, by flow id
-	iscsi   map[uint32]bool          // ids of the flows of iSCSI
-	seen    uint64                   // number of packets that arrived
-	lost    uint64                   // number of packets that were lost before they arrived
-	told    uint64                   // number of lost packets that comments in the file have reported
+	streams  map[uint32]report.Stream // streams of RDMA of which the file has no packet yet, by flow id
+	iscsi    map[uint32]bool          // ids of the flows of iSCSI
+	moves    map[uint32][]report.Move // moves of which the output has no packet yet, by flow id
+	unmarked int                      // number of these moves
+	seen     uint64                   // number of packets that arrived
+	lost     uint64                   // number of packets that were lost before they arrived
+	told     uint64                   // number of lost packets that comments in the file have reported
 }
 
 // maxISCSI is how many flows of iSCSI a source remembers. An engine that wants to do
@@ -123,7 +125,7 @@ func find(ctx context.Context, o Options) (sources []*source, err error) {
 func begin(ctx context.Context, e control.Endpoint, r report.Engine, o Options, why *refusals) (sources []*source, err error) {
 	for _, d := range r.Devices {
 		name := engines.Clean(d.Name)
-		s := &source{Endpoint: e, device: name, program: engines.Clean(r.Program), filterText: o.filterText(), streams: map[uint32]report.Stream{}, iscsi: map[uint32]bool{}}
+		s := &source{Endpoint: e, device: name, program: engines.Clean(r.Program), filterText: o.filterText(), streams: map[uint32]report.Stream{}, iscsi: map[uint32]bool{}, moves: map[uint32][]report.Move{}}
 		switch {
 		case d.Name == report.KernelDevice:
 			why.kernel = append(why.kernel, e.PID)

@@ -29,6 +29,15 @@ func (adapter) Capture(context.Context, report.Filter, func(report.Batch) error)
 	return errors.New("nothing to capture")
 }
 
+func (adapter) Drain(context.Context, string, func(report.Drain)) (report.Drain, error) {
+	return report.Drain{}, errors.New("nothing to drain")
+}
+
+func (adapter) Undrain(string) (report.Drain, error) { return report.Drain{}, nil }
+func (adapter) Upgrade(context.Context, func(report.Upgrade)) (report.Upgrade, error) {
+	return report.Upgrade{}, nil
+}
+
 // serve makes an adapter that answers until the test ends.
 func serve(t *testing.T, err error) (number int) {
 	t.Helper()

@@ -9,7 +9,7 @@ import (
 // values has the placeholder for the value of a flag, by the name of the flag. It has
 // the flags whose type does not determine the placeholder.
 var values = map[string]string{
-	"interface": "IFACE", "ib-dev": "IFACE", "port-if": "IFACE", "instance": "NAME", "tune": "MODE", "write": "FILE",
+	"interface": "IFACE", "ib-dev": "IFACE[,IFACE]...", "port-if": "IFACE[,IFACE]...", "instance": "NAME", "tune": "MODE", "write": "FILE",
 	"flow": "ID", "kind": "KIND[,KIND]...", "listen": "ADDRESS:PORT", "address": "HOST", "out_json_file": "FILE",
 	"connection": "TYPE", "pid": "PID", "port": "PORT",
 	"name": "IQN", "portal": "ADDRESS[:PORT]", "lun": "N=MEDIUM", "chap-file": "FILE", "vpd": "PAGE", "initiator-name": "IQN",
@@ -69,8 +69,9 @@ var pages = map[string]about{
 	"doctor":  {environment: []string{"NO_COLOR", "TERM"}, files: pinned, related: []string{"load", "show", "ethtool(8)", "ip-link(8)"}},
 	"load":    {files: pinned, related: []string{"unload", "doctor", "show", "ethtool(8)"}},
 	"unload":  {files: pinned, related: []string{"load", "show"}},
-	"show":    {environment: append(sockets, "TERM"), files: looks, related: []string{"dump", "metrics", "ss(8)", "rdma(8)", "ethtool(8)"}},
+	"show":    {environment: append(sockets, "TERM"), files: looks, related: []string{"dump", "drain", "metrics", "ss(8)", "rdma(8)", "ethtool(8)"}},
 	"dump":    {environment: sockets, files: runs, related: []string{"show", "tcpdump(8)", "tshark(1)"}},
+	"drain":   {environment: sockets, files: runs, related: []string{"show"}},
 	"metrics": {environment: sockets, files: looks, related: []string{"show"}},
 	"ping":    {environment: sockets, files: runs, related: []string{"perf", "doctor", "rping(1)"}},
 	"perf":    {environment: sockets, files: runs, related: []string{"ping", "doctor"}},

@@ -54,7 +54,8 @@ successor begin at 0. Therefore this sum continues without a jump:
 
 The counters of an XDP program belong to the interface (labels ` + "`device` and `netns`" + `). They
 continue when another engine adopts a program that was loaded to stay. An engine has about 35
-series, 90 for each interface, and 31 for each queue. iSCSI adds 60 for each interface and role, and
+series, 91 for each interface, and 33 for each queue. An adapter of several interfaces has 24 more
+for each. iSCSI adds 60 for each interface and role, and
 ` + "`--per-qp`" + ` adds 28 for each QP.
 
 An engine that does not answer within 2 s has ` + "`stag_engine_up`" + ` 0 and no other series. The command
@@ -79,6 +80,7 @@ type section struct {
 var sections = []section{
 	{"The exporter", "", []string{"build_info", "scrape_"}},
 	{"Engines", "An engine here is one adapter of one process.", []string{"engine_up", "engine_info", "engine_start", "heap_", "qps", "cqs", "mrs", "tpt_", "capture", "events_"}},
+	{"Moves", "Only an adapter with several ports has these series, except the first.", []string{"port_drain", "flows_moved", "flow_move"}},
 	{"Ports", "These are like the `node_infiniband_` metrics of node_exporter.", []string{"device_info", "state_id", "physical_", "rate_", "port_"}},
 	{"Steering", "The XDP program of an interface counts these, independent of the engine that uses it.", []string{"steer_", "flows", "pinned_"}},
 	{"Drops", "", []string{"drops_", "stray_"}},

@@ -143,6 +143,7 @@ func (s sheet) device(d report.Device, at labels) {
 	if d.Ifindex != 0 { // the device of the kernel port is no interface
 		s.set(mtu, float64(d.MTU), at)
 		s.set(portFlowsMax, float64(d.MaxFlows), at)
+		s.set(portDrained, one(d.Drained), at)
 	}
 }
 
@@ -187,7 +188,7 @@ func (s sheet) count(c report.Counter, at labels) {
 	if role != "" {
 		at = at.and("role", role)
 	}
-	named := at.and("layer", c.Layer, "reason", c.Name, "name", c.Name, "fault", c.Name)
+	named := at.and("layer", c.Layer, "reason", c.Name, "name", c.Name, "fault", c.Name, "cause", c.Name)
 	list := counted[c.Layer+"."+c.Name]
 	for _, f := range list {
 		s.add(f, v, named)
@@ -203,6 +204,12 @@ func (s sheet) count(c report.Counter, at labels) {
 		s.observe(iscsiTook, latencyBound(c.Name), c.Value, named)
 	case role != "" && c.Name == "microseconds":
 		s.add(iscsiTook, v/1e6, named)
+	case c.Layer == "move_cause":
+		s.add(flowsMoved, v, named)
+	case c.Layer == "move_frozen":
+		s.observe(flowsFrozen, latencyBound(c.Name), c.Value, named)
+	case c.Layer == "move" && c.Name == "microseconds":
+		s.add(flowsFrozen, v/1e6, named)
 	case c.Layer == "wire", c.Layer == "tcp" && tcpDrops[c.Name]:
 		s.add(drops, v, named)
 	case len(list) == 0:

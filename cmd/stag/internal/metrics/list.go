@@ -71,6 +71,7 @@ var (
 	_ = counter("rdma_out_of_order_octets_received", "Payload octets that were placed while octets in front of them were missing.", ofDevice, "rdmap.out_of_order_octets_in")
 	_ = counter("rdma_invalidates_received", "Sends with Invalidate; they also count as Sends.", ofDevice, "rdmap.invalidates_in")
 	_ = counter("rdma_invalidates_transmitted", "Sends with Invalidate; they also count as Sends.", ofDevice, "rdmap.invalidates_out")
+	_ = counter("rdma_holds", "Messages of peers that waited for a receive.", ofDevice, "rdmap.holds")
 	_ = counter("rdma_immediates_received", "Immediate Data messages of peers (RFC 7306).", ofDevice, "rdmap.immediates_in")
 	_ = counter("rdma_immediates_transmitted", "Immediate Data messages sent (RFC 7306).", ofDevice, "rdmap.immediates_out")
 	_ = counter("rdma_atomics_received", "Atomic Requests of peers (RFC 7306).", ofDevice, "rdmap.atomics_in")
@@ -98,6 +99,18 @@ var drops = counter("drops", "Packets, or parts of them, that the engines receiv
 
 var _ = counter("stray_segments", "Segments of taken-over connections that bypassed the steering program, reached the kernel, and were dropped there.", ofDevice, "placeholder.strays")
 
+// These families are about moves of connections between the ports of an adapter. Only an
+// adapter with several ports has them, except the first.
+var (
+	portDrained = gauge("port_drained", "1 if the port is drained, so that no connection comes to it; else 0.", ofDevice...)
+	flowsMoved  = counter("flows_moved", "Connections that moved from the device to another port of the adapter, by cause.", and(ofDevice, "cause"))
+	flowsFrozen = histogram("flow_move_frozen_seconds", "Times for which no engine ran a connection that moved from the device to another port.", ofDevice)
+
+	_ = counter("flows_moved_in", "Connections that came to the device from another port of the adapter.", ofDevice, "move.in")
+	_ = counter("flow_moves_failed", "Attempts to move a connection from the device to another port that failed; the connection stayed.", ofDevice, "move.failed")
+	_ = counter("port_drains", "Times that the port was drained.", ofDevice, "move.drains")
+)
+
 // These families are about the engine of each queue.
 var (
 	queueFlows  = gauge("queue_flows", "Connections of the queue's engine.", ofQueue...)
@@ -107,6 +120,8 @@ var (
 	_ = counter("engine_parked_segments", "Segments that were held for a take-over.", ofQueue, "engine.parked")
 	_ = counter("engine_passed_out_segments", "Segments that were passed to another queue's engine.", ofQueue, "engine.passed_out")
 	_ = counter("engine_passed_in_segments", "Segments that came from another queue's engine.", ofQueue, "engine.passed_in")
+	_ = counter("engine_foreign_segments", "Segments of the engine's connections that arrived at another port of the adapter.", ofQueue, "engine.foreign_rx")
+	_ = counter("engine_foreign_copied_segments", "Those of them whose data was copied out of the other port's frame; the others were used in place.", ofQueue, "engine.foreign_copied")
 	_ = counter("engine_partial_checksums", "TCP checksum fields that held only the sum of the pseudo-header.", ofQueue, "engine.partial_sums")
 	_ = counter("engine_stale_records", "Steering records that did not match their packet.", ofQueue, "engine.stale_records")
 	_ = counter("engine_unrecorded_packets", "Packets whose flow was found by the tuple, without a steering record.", ofQueue, "engine.unrecorded")

@@ -75,7 +75,7 @@ func full() report.Engine {
 		Schema: report.Schema, PID: 99, Program: "kv", Adapter: 9, Started: time.Unix(1700000000, 5e8), Netns: 77,
 		Devices: []report.Device{
 			{Name: "eth1", State: "PORT_ACTIVE", Ifindex: 3, MAC: "02:00:00:00:00:01", MTU: 1500, Driver: "ice", XDP: "native", ZeroCopy: true, Instance: "/sys/fs/bpf/stag/store",
-				Program: 42, Flows: 2, MaxFlows: 4096, FlowTable: 65536, HeapSize: 1 << 20, HeapFree: 1 << 19, MaxMRs: 63, Speed: 25e9},
+				Program: 42, Flows: 2, MaxFlows: 4096, FlowTable: 65536, HeapSize: 1 << 20, HeapFree: 1 << 19, MaxMRs: 63, Speed: 25e9, Drained: true},
 			{Name: report.KernelDevice, State: "PORT_DOWN", Flows: 5, HeapSize: 1 << 20, HeapFree: 1 << 19, MaxMRs: 63},
 		},
 		Flows: []report.Flow{
@@ -95,6 +95,9 @@ func full() report.Engine {
 		Counters: append(append(ops, sessions("eth1")...), []report.Counter{
 			{Device: "eth1", Layer: "steer", Name: "steered", Value: 12}, {Device: "eth1", Layer: "steer", Name: "no_socket", Value: 1},
 			{Device: "eth1", Layer: "placeholder", Name: "strays", Value: 9},
+			{Device: "eth1", Layer: "move", Name: "in", Value: 21}, {Device: "eth1", Layer: "move", Name: "failed", Value: 22}, {Device: "eth1", Layer: "move", Name: "drains", Value: 23},
+			{Device: "eth1", Layer: "move", Name: "microseconds", Value: 4_500_000}, {Device: "eth1", Layer: "move_cause", Name: "drain", Value: 24},
+			{Device: "eth1", Layer: "move_frozen", Name: "below_64us", Value: 4}, {Device: "eth1", Layer: "move_frozen", Name: "longer", Value: 1},
 			{Layer: "tpt", Name: "bad_stag", Value: 2}, {Layer: "capture", Name: "packets", Value: 8}, {Layer: "capture", Name: "lost", Value: 4},
 			{Device: "eth1", Layer: "iscsi_target_reason", Name: "no_task", Value: 6},
 			{Device: "eth1", Layer: "iscsi_target_latency", Name: "below_32us", Value: 5}, {Device: "eth1", Layer: "iscsi_target_latency", Name: "below_64us", Value: 7},
@@ -238,6 +241,8 @@ func TestEngine(t *testing.T) {
 		{"iscsi_sessions", []string{me, "role=target", "state=up"}, 3}, {"iscsi_sessions", []string{"state=login"}, 1}, {"iscsi_commands_in_progress", []string{me, "role=target"}, 17},
 		{"iscsi_commands_total", append(eth1, "role=target"), 100}, {"iscsi_placed_bytes_total", append(eth1, "role=target"), 104}, {"iscsi_repaired_total", eth1, 108}, {"iscsi_recoveries_total", eth1, 109},
 		{"iscsi_reasons_total", append(eth1, "role=target", "reason=no_task"), 6},
+		{"port_drained", eth1, 1}, {"flows_moved_total", append(eth1, "cause=drain"), 24}, {"flows_moved_in_total", eth1, 21}, {"flow_moves_failed_total", eth1, 22}, {"port_drains_total", eth1, 23},
+		{"engine_foreign_segments_total", append(eth1, "queue=1"), of(t, e.Queues[1].Counters, "engine.foreign_rx")}, {"engine_foreign_copied_segments_total", append(eth1, "queue=1"), of(t, e.Queues[1].Counters, "engine.foreign_copied")},
 		{"other_total", []string{me, "layer=warp", "name=cores"}, 5},
 		{"qp_info", []string{me, "qp=5", "device=eth1", "local=192.0.2.1:7174", "remote=[2001:db8::2]:40000"}, 1},
 		{"qp_info", []string{"qp=6", "local="}, 1},
@@ -270,6 +275,19 @@ func TestLatencies(t *testing.T) {
 	}
 	if labels := labelsOf(list[0]); !strings.Contains(labels, " device=eth1 ") || !strings.Contains(labels, " role=target ") {
 		t.Errorf("labels %s", labels)
+	}
+}
+
+// TestFrozen: the classes of times frozen are the buckets of a histogram.
+func TestFrozen(t *testing.T) {
+	all := scraped(t, newExporter(t, false), found{answers: []answer{{at: at, engine: full()}}}, nil)
+	list := all["stag_flow_move_frozen_seconds"].GetMetric()
+	if len(list) != 1 {
+		t.Fatalf("%d series", len(list))
+	}
+	h := list[0].GetHistogram()
+	if h.GetSampleCount() != 5 || h.GetSampleSum() != 4.5 || len(h.GetBucket()) != 1 || h.GetBucket()[0].GetUpperBound() != 64e-6 || h.GetBucket()[0].GetCumulativeCount() != 4 {
+		t.Errorf("%v", h)
 	}
 }
 
@@ -401,7 +419,7 @@ func TestEveryCounter(t *testing.T) {
 		}
 	}
 	// Every counter that a family sums exists.
-	there := map[string]bool{"verbs.events_lost": true, "capture.packets": true, "capture.lost": true, "placeholder.strays": true}
+	there := map[string]bool{"verbs.events_lost": true, "capture.packets": true, "capture.lost": true, "placeholder.strays": true, "move.in": true, "move.failed": true, "move.drains": true}
 	for _, name := range sessionNames {
 		there["iscsi_initiator."+name], there["iscsi_target."+name] = true, true
 	}

@@ -29,6 +29,7 @@ var (
 	_ = qpCounter("out_of_order_octets_received", "Payload octets that were placed while octets in front of them were missing.", "rdmap.out_of_order_octets_in")
 	_ = qpCounter("invalidates_received", "Sends with Invalidate; they also count as Sends.", "rdmap.invalidates_in")
 	_ = qpCounter("invalidates_transmitted", "Sends with Invalidate; they also count as Sends.", "rdmap.invalidates_out")
+	_ = qpCounter("holds", "Messages of the peer that waited for a receive.", "rdmap.holds")
 	_ = qpCounter("immediates_received", "Immediate Data messages of the peer (RFC 7306).", "rdmap.immediates_in")
 	_ = qpCounter("immediates_transmitted", "Immediate Data messages sent (RFC 7306).", "rdmap.immediates_out")
 	_ = qpCounter("atomics_received", "Atomic Requests of the peer (RFC 7306).", "rdmap.atomics_in")

@@ -57,9 +57,10 @@ type Options struct {
 	Test       Test
 	Address    string // address of the server without the port; "": be the server
 	Port       uint16
-	Link       string // name of the interface to use
-	KernelPort bool   // use the kernel's TCP instead of Link
-	Generic    bool   // use Link in generic mode
+	Links      []string // names of the interfaces to use: the ports of one adapter
+	KernelPort bool     // use the kernel's TCP instead of Links
+	Generic    bool     // use Links in generic mode
+	Daemon     string   // socket of the daemon whose adapter is used instead of Links
 
 	Size       int           // size of a message in octets
 	All        bool          // measure every power of two from 2 to LastSize instead of Size
@@ -163,8 +164,11 @@ func (s *runner) run(ctx context.Context) (err error) {
 	if s.Test.Latency() {
 		cfg.Progress = rdma.ProgressInline
 	}
-	if !s.KernelPort {
-		cfg.Ports, cfg.Generic = []string{s.Link}, s.Generic
+	switch {
+	case s.Daemon != "":
+		cfg.Daemon = s.Daemon
+	case !s.KernelPort:
+		cfg.Ports, cfg.Generic = s.Links, s.Generic
 	}
 	if s.adapter, err = rdma.Open(cfg); err != nil {
 		return err

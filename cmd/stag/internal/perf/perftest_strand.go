@@ -124,7 +124,8 @@ func (x *strand) params() (p rdma.ConnParams) {
 	}
 	// In write_lat the server sends its first Write without waiting for a message on this connection, because the
 	// client waits for that Write. The server knows from the control connection that the client is connected.
-	p.Eager = x.l.run.Test == WriteLat
+	// A daemon cannot do that, and needs the first message of perftest's connection.
+	p.Eager = x.l.run.Test == WriteLat && x.l.run.Daemon == ""
 	return p
 }
 

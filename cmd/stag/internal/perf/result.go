@@ -129,8 +129,11 @@ func (s *runner) describe() {
 func (s *runner) describeConn(first rdma.Conn) {
 	i := &s.result.Info
 	i.Device, i.Path, i.MTU, i.CRC = s.port.Name, first.Path, s.port.MTU, first.CRC
-	if s.KernelPort {
+	switch {
+	case s.KernelPort:
 		i.Device = "kernel"
+	case s.Daemon != "" && i.Device == "":
+		i.Device = "daemon" // it uses the kernel's TCP
 	}
 	if s.Test.op() == rdma.WRRead {
 		i.Reads = first.ORD

@@ -36,7 +36,7 @@ func (o Options) ping(ctx context.Context, a *rdma.Adapter, r *Result) (err erro
 		return err
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
-	if err := c.qp.Dial(ctx, r.Address, params); err != nil {
+	if err := c.qp.Dial(ctx, r.Address, o.params()); err != nil {
 		return err
 	}
 	conn := c.qp.Conn()

@@ -37,11 +37,12 @@ const (
 	MaxSize     = 64 << 10
 )
 
-// Options are the options of a ping. Exactly one of Interfaces and KernelPort is set.
+// Options are the options of a ping. Exactly one of Interfaces, KernelPort and Daemon is set.
 type Options struct {
 	Interfaces []string // interfaces whose connections are taken over
 	KernelPort bool     // use the kernel's TCP instead of Interfaces
 	Generic    bool     // take connections over in generic mode
+	Daemon     string   // socket of the daemon whose adapter is used instead of Interfaces
 
 	Address string // host name or address that the client dials or the server listens at; "": the server listens at all addresses
 	Port    int
@@ -107,7 +108,15 @@ const patience = 2 * time.Second
 var errDeaf = fmt.Errorf("the peer has not closed its side of the connection within %v", patience)
 
 func (o Options) open() (*rdma.Adapter, error) {
-	return rdma.Open(rdma.Config{Ports: o.Interfaces, KernelPort: o.KernelPort, Generic: o.Generic, Log: o.Adapter})
+	return rdma.Open(rdma.Config{Ports: o.Interfaces, KernelPort: o.KernelPort, Daemon: o.Daemon, Generic: o.Generic, Log: o.Adapter})
+}
+
+// params returns the connection parameters of rping: see the package's comment. A daemon
+// chooses the first message itself.
+func (o Options) params() rdma.ConnParams {
+	p := params
+	p.NoPeerToPeer = o.Daemon == ""
+	return p
 }
 
 func (o Options) address() string { return net.JoinHostPort(o.Address, strconv.Itoa(o.Port)) }

@@ -97,7 +97,7 @@ func (s *server) converse(ctx context.Context, req *rdma.ConnRequest) (err error
 		return errors.Join(err, req.Reject(nil))
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
-	if err := req.Accept(ctx, c.qp, params); err != nil {
+	if err := req.Accept(ctx, c.qp, s.o.params()); err != nil {
 		return errors.Join(err, req.Close())
 	}
 	s.met(c.qp.Conn())

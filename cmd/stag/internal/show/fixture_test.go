@@ -36,7 +36,7 @@ func fixture() []engines.Source {
 }
 
 func offloaded() engines.Source {
-	half := uint32(14480)
+	half, minute := uint32(14480), uint64(60)
 	local, remote := addrPort("192.0.2.1:7174"), addrPort("192.0.2.2:40112")
 	local6, remote6 := addrPort("[2001:db8:1:2:3:4:5:6]:7174"), addrPort("[2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff]:61234")
 	return engines.Source{UID: os.Geteuid(), Engine: report.Engine{
@@ -47,8 +47,12 @@ func offloaded() engines.Source {
 			Path:      "XDP native, AF_XDP copy on veth", XDP: "native", Program: 12, Queues: 2, Flows: 3, MaxFlows: 1024, FlowTable: 65536,
 			HeapSize: 1 << 28, HeapFree: 1 << 27, MaxMRs: 65535, Speed: 10_000_000_000,
 		}},
+		Ports: []report.Port{
+			{Device: "eth3", State: "drained", Addresses: 1, MovesIn: 1, MovesOut: 12, MovesFailed: 2, Last: "out", LastPort: "eth1", LastCause: "drain", LastAge: &minute},
+			{Device: "eth1", State: "up", Addresses: 2, Flows: 3, Foreign: 67, MovesIn: 12, MovesOut: 1, Last: "in", LastPort: "eth3", LastCause: "drain", LastAge: &minute},
+		},
 		Flows: []report.Flow{
-			{Device: "eth1", Queue: 1, ID: 0x100002, Kind: "rdma", State: "live", Local: local6, Remote: remote6, QP: 3, Age: 7, NextHop: "2001:db8::ff", NextHopMAC: "02:00:00:00:00:ff",
+			{Device: "eth1", Queue: 1, ID: 0x100002, Kind: "rdma", State: "live", Local: local6, Remote: remote6, QP: 3, Age: 7, NextHop: "2001:db8::ff", NextHopMAC: "02:00:00:00:00:ff", Arrives: "eth3", ArrivesPercent: 97,
 				Diverted: "not this interface's connection: the route to 2001:db8::2 leads through eth2, not eth1", TCP: &report.TCP{
 					State: "CLOSE-WAIT", Congestion: "reno", Followed: "reno", Cwnd: 14480, SndWnd: 65536, RcvWnd: 131072, MSS: 1448, PMTU: 1500,
 					SRTT: 22, RTTVar: 11, RTO: 200000, Counters: none,
@@ -79,6 +83,10 @@ func offloaded() engines.Source {
 		SRQs: []report.SRQ{
 			{Number: 2, PD: 1, Depth: 4096, MaxSGE: 1, Posted: 4000, Taken: 96, Limit: 1000, QPs: 300},
 			{Number: 1, PD: 2, Depth: 16, MaxSGE: 4},
+		},
+		Clients: []report.Client{
+			{Number: 2, PID: 4802, UID: 1000, Program: "ib_write_bw", Personality: "roce", Age: 12, QPs: 4, CQs: 4, SRQs: 1, MRs: 9, MWs: 2, PDs: 1, IDs: 4, Rings: 1 << 20, Mapped: 4 << 30, Refused: 3, LastWord: "rings"},
+			{Number: 1, PID: 4801, Program: "rping\x1b[2J", Personality: "iwarp", Age: 3601, QPs: 1, CQs: 1, MRs: 3, PDs: 1, IDs: 1, Rings: 8192, Mapped: 300},
 		},
 		ISCSI: []report.Session{
 			{Number: 2, Role: "target", State: "up", Initiator: "iqn.2026-01.test.stag:i1", Target: "iqn.2026-01.test.stag:t1", ISID: "80abcdef0001", TSIH: 7, User: "alice",

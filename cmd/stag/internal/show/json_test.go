@@ -41,7 +41,7 @@ func valid(t *testing.T, name, text string) error {
 // members of the schema of reports, and removes members that no row has any more.
 func TestSchemasAreWhole(t *testing.T) {
 	for subject, row := range map[string]any{
-		"devices": device{}, "flows": flow{}, "qps": qp{}, "mrs": mr{}, "cqs": cq{}, "srqs": srq{}, "queues": queue{}, "stats": counter{}, "iscsi": session{}, "luns": lun{},
+		"devices": device{}, "flows": flow{}, "qps": qp{}, "mrs": mr{}, "cqs": cq{}, "srqs": srq{}, "queues": queue{}, "stats": counter{}, "iscsi": session{}, "luns": lun{}, "ports": port{}, "clients": client{},
 	} {
 		has := members(reflect.TypeOf(row))
 		slices.Sort(has)

@@ -14,7 +14,7 @@ import (
 )
 
 // Subjects are the names of what stag show can print.
-var Subjects = []string{"devices", "flows", "qps", "mrs", "cqs", "srqs", "queues", "stats", "iscsi", "luns"}
+var Subjects = []string{"devices", "flows", "qps", "mrs", "cqs", "srqs", "queues", "stats", "iscsi", "luns", "ports", "clients"}
 
 // subject has the functions that select and make the rows of a subject.
 type subject struct {
@@ -34,6 +34,8 @@ var subjects = map[string]subject{
 	"stats":   {matchName, stats, report.PartQueues | report.PartCounters},
 	"iscsi":   {matchISCSI, sessions, report.PartISCSI},
 	"luns":    {matchISCSI, luns, report.PartLUNs},
+	"ports":   {matchName, ports, report.PartPorts},
+	"clients": {matchClient, clients, report.PartClients},
 }
 
 // list has the rows of one subject. It is a slice of structs, from which flatten makes JSON.

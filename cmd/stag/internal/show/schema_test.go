@@ -18,7 +18,7 @@ import (
 var schemaOfReports = filepath.Join("..", "..", "..", "..", "offload", "report", "schema.json")
 
 // objects has the name of a row's object in the schema of reports, by subject. A row of stats has none.
-var objects = map[string]string{"devices": "device", "flows": "flow", "qps": "qp", "mrs": "mr", "cqs": "cq", "srqs": "srq", "queues": "queue", "iscsi": "session", "luns": "lun"}
+var objects = map[string]string{"devices": "device", "flows": "flow", "qps": "qp", "mrs": "mr", "cqs": "cq", "srqs": "srq", "queues": "queue", "iscsi": "session", "luns": "lun", "ports": "port", "clients": "client"}
 
 // members returns the JSON names of a struct's fields, including those of embedded structs.
 func members(t reflect.Type) (names []string) {

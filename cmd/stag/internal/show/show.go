@@ -6,7 +6,7 @@
 //	watch.go    repeated answers, and the rates of counters
 //	page.go     text in columns
 //	json.go     JSON without control characters; flat.go the objects in it
-//	devices.go, flows.go, qps.go, mrs.go, cqs.go, srqs.go, queues.go, stats.go
+//	devices.go, ports.go, flows.go, qps.go, mrs.go, cqs.go, srqs.go, queues.go, stats.go
 //	iscsi.go    sessions and units of iSCSI
 package show
 

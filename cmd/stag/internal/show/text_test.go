@@ -107,6 +107,10 @@ func TestWhich(t *testing.T) {
 		{"srqs", "", "", 2},
 		{"srqs", "eth2", "", 0},
 		{"srqs", "", "2", 1},
+		{"clients", "", "", 2},
+		{"clients", "eth2", "", 0},
+		{"clients", "", "2", 1},
+		{"clients", "", "ib_write_bw", 1},
 		{"queues", "", "", 2},
 		{"queues", "", "eth1", 2},
 		{"queues", "eth2", "", 0},
@@ -122,6 +126,10 @@ func TestWhich(t *testing.T) {
 		{"luns", "", "3", 1},
 		{"luns", "", "other", 1},
 		{"stats", "", "eth1", 14},
+		{"ports", "", "", 2},
+		{"ports", "", "eth3", 1},
+		{"ports", "eth1", "", 1},
+		{"ports", "eth2", "", 0},
 	} {
 		l, err := Options{Subject: c.subject, Interface: c.iface, Match: c.match}.list(engines.Answer{Sources: fixture()})
 		if err != nil || l.len() != c.rows {
@@ -133,7 +141,7 @@ func TestWhich(t *testing.T) {
 // TestSubject: an unambiguous prefix of a subject's name is enough.
 func TestSubject(t *testing.T) {
 	for word, want := range map[string]string{
-		"devices": "devices", "dev": "devices", "d": "devices", "flow": "flows", "qp": "qps", "qps": "qps", "mr": "mrs", "cq": "cqs", "queue": "queues", "sr": "srqs", "st": "stats", "i": "iscsi", "lun": "luns",
+		"devices": "devices", "dev": "devices", "d": "devices", "flow": "flows", "qp": "qps", "qps": "qps", "mr": "mrs", "cq": "cqs", "queue": "queues", "sr": "srqs", "st": "stats", "i": "iscsi", "lun": "luns", "p": "ports",
 	} {
 		if got, err := Subject(word); got != want || err != nil {
 			t.Errorf("%q: %q, %v; want %q", word, got, err, want)
