@@ -19,6 +19,7 @@ import (
 type flags struct {
 	measure.Options
 	json    bool
+	mark    bool
 	out     string
 	plot    string
 	from    string
@@ -35,8 +36,9 @@ func command() *cobra.Command {
 each round, so that other programs of the machine disturb all rows equally. It prints
 ratios, medians and the conditions. All tables but micro need root.
 
-Tables: ` + strings.Join(measure.TableNames(), ", ") + `. Without names the benchmark
-measures all of them.
+Tables: ` + strings.Join(measure.TableNames(), ", ") + `. The name failover
+stands for ports and all tables behind it. Without names the benchmark measures all
+tables but fairness and those of failover, which need --full.
 
 After Ctrl-C the benchmark prints the figures of the rounds that had ended.
 
@@ -45,11 +47,12 @@ and draws the figures of a file that --json wrote. It measures nothing and needs
 		Example: `  go run ./test/bench
   go run ./test/bench goodput --mtu 1500 --rounds 9
   go run ./test/bench goodput --only "write offloaded;kernel TCP" --json
+  go run ./test/bench failover --mtu 1500 --rounds 9
   go run ./test/bench --full --json --plot charts > results.json
   go run ./test/bench --from results.json --plot charts --out results.txt`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.Tables = args
+			o.Tables = measure.Expand(args)
 			if err := o.check(cmd); err != nil {
 				return usageError{err}
 			}
@@ -70,6 +73,7 @@ and draws the figures of a file that --json wrote. It measures nothing and needs
 	f.StringVar(&o.Only, "only", "", "measure the rows whose name contains one of `WORDS`, which are separated by semicolons")
 	f.BoolVar(&o.Full, "full", false, "measure every message size and number of connections, not a selection")
 	f.BoolVar(&o.json, "json", false, "print everything as JSON")
+	f.BoolVar(&o.mark, "markdown", false, "print the goals, the medians and their ranges as Markdown")
 	f.StringVar(&o.out, "out", "", "write the text to `FILE` too")
 	f.StringVar(&o.plot, "plot", "", "draw charts as SVG files in directory `DIR`")
 	f.StringVar(&o.from, "from", "", "measure nothing: read `FILE`, which --json wrote")
@@ -79,6 +83,9 @@ and draws the figures of a file that --json wrote. It measures nothing and needs
 
 // check returns an error if the command line is wrong.
 func (o *flags) check(cmd *cobra.Command) error {
+	if o.json && o.mark {
+		return errors.New("--json and --markdown: choose one")
+	}
 	if o.from == "" {
 		return o.Check()
 	}
@@ -170,8 +177,11 @@ func (o *flags) print(r *measure.Report, w io.Writer) error {
 	if o.out != "" {
 		kept = o.keep(r)
 	}
-	if o.json {
+	switch {
+	case o.json:
 		return errors.Join(kept, r.PrintJSON(w))
+	case o.mark:
+		return errors.Join(kept, r.PrintMarkdown(w))
 	}
 	return errors.Join(kept, r.Print(w))
 }

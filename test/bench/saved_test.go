@@ -48,6 +48,10 @@ func TestBenchFrom(t *testing.T) {
 	if svg, err := os.ReadFile(filepath.Join(charts, "takeover.svg")); err != nil || !bytes.Contains(svg, []byte("take over")) {
 		t.Errorf("drew %q, %v", svg, err)
 	}
+	r = run(t, 0, benchmark(t, "--from", saved, "--markdown"))
+	if !strings.Contains(r.stdout, "| take over | 812 |") {
+		t.Errorf("printed %q", r.stdout)
+	}
 	r = run(t, 0, benchmark(t, "--from", saved, "--json"))
 	if text, err := os.ReadFile(saved); err != nil || string(text) != r.stdout {
 		t.Errorf("printed %q, read %q, %v", r.stdout, text, err)

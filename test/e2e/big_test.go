@@ -15,6 +15,7 @@ import (
 // TestBig transfers 4 GiB in each direction at the same time between an engine and a plain kernel peer. This is more
 // than the sequence space holds.
 func TestBig(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("4 GiB each way take half a minute")
 	}

@@ -75,6 +75,7 @@ func (r *rig) stayWith(o loader.Options, instance string) {
 // the other interface return to it: it receives many times as many packets as it has frames. The result is the same
 // with pinned and private programs, and with one or two instances.
 func TestPeerSendsByAnotherCable(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name      string
 		instances []string
@@ -98,7 +99,7 @@ func peerSendsByAnotherCable(t *testing.T, instances []string) {
 	}
 	other := r.openBoth()
 	const volume = 96 << 20
-	x := r.transfer(volume)
+	x := r.unfinished(volume)
 	x.reach(1 << 20)
 	r.peerSends("q1")
 	x.reach(40 << 20)
@@ -128,7 +129,7 @@ func peerSendsByAnotherCable(t *testing.T, instances []string) {
 // that the interface keeps nothing of the connection.
 func (r *rig) flowsGoWithTheirInterface(other *nic.NIC, instances []string) {
 	r.Helper()
-	x := r.transfer(8 << 20)
+	x := r.unfinished(8 << 20)
 	r.Must(other.Close())
 	r.peerSends(r.pair.Ends[theirs].Name)
 	x.finish()
@@ -158,7 +159,7 @@ func TestFlowsOfAnAdapterHaveOneNumber(t *testing.T) {
 	}
 	seen := map[engine.FlowID]bool{}
 	for range 5 {
-		x := r.transfer(1 << 16)
+		x := r.unfinished(1 << 17)
 		if seen[x.flow.ID()] {
 			t.Errorf("two flows are number %#x", uint32(x.flow.ID()))
 		}

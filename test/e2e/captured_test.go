@@ -29,6 +29,7 @@ var noGuesses = map[string]string{"ipv4/tcp_early_retrans": "0"}
 // TestCaptured transfers 64 MiB in each direction on a cable without loss, and tshark checks the capture. In a
 // connection that is idle when it is taken over, tshark finds no fault from the first segment to the last.
 func TestCaptured(t *testing.T) {
+	t.Parallel()
 	for _, w := range []way{{}, {accept: true, v6: true}} {
 		onFreeLink(t, w.String(), func(t *testing.T) bool {
 			r := newRig(t, setup{sysctl: noGuesses})

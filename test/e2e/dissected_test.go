@@ -43,6 +43,7 @@ var dissections = []dissected{
 // TestDissected lets tshark check every operation of an offloaded end and of a kernel port. tshark finds every message
 // with the posted payload and a good CRC. It reports no fault.
 func TestDissected(t *testing.T) {
+	t.Parallel()
 	for _, c := range dissections {
 		onFreeLink(t, c.name, c.run)
 	}
@@ -173,6 +174,7 @@ func (c dissected) judge(t *testing.T, v, peer *verbs, f *fpdus) {
 // TestMarkersThroughout runs every operation with Markers in full traffic. tshark cannot follow it, because FPDUs share
 // segments or are split. Another reader finds all Markers, all CRCs and all messages in the captured streams.
 func TestMarkersThroughout(t *testing.T) {
+	t.Parallel()
 	need.Root(t)
 	need.XDP(t)
 	need.Tool(t, "dumpcap", "tshark")

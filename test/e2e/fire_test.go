@@ -37,18 +37,21 @@ type burnt struct {
 // TestFireDial takes over 500 dialled connections, four at a time. In the 20 s of silence afterwards, the kernel sends
 // nothing for any of them.
 func TestFireDial(t *testing.T) {
+	t.Parallel()
 	f := fire{r: newRig(t, setup{}), n: 500, at: 4, each: 256 << 10, idle: 20 * time.Second}
 	f.run()
 }
 
 // TestFireAccept does the same as TestFireDial with accepted connections, and without the silence at the end.
 func TestFireAccept(t *testing.T) {
+	t.Parallel()
 	f := fire{r: newRig(t, setup{}), way: way{accept: true}, n: 500, at: 4, each: 256 << 10}
 	f.run()
 }
 
 // TestFireAllAtOnce takes 200 connections over at the same time.
 func TestFireAllAtOnce(t *testing.T) {
+	t.Parallel()
 	for _, w := range ways {
 		t.Run(w.String(), func(t *testing.T) {
 			f := fire{r: newRig(t, setup{}), way: w, n: 200, at: 200, each: 64 << 10}
@@ -60,6 +63,7 @@ func TestFireAllAtOnce(t *testing.T) {
 // TestFireKinds takes over connections of every address family, MTU and set of options, with every congestion control
 // of the peer's kernel.
 func TestFireKinds(t *testing.T) {
+	t.Parallel()
 	type kind struct {
 		name    string
 		mtu     int

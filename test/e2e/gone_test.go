@@ -4,8 +4,6 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/vishvananda/netlink"
-
 	"github.com/stag-rdma/stag/offload/octets"
 	"github.com/stag-rdma/stag/offload/stream"
 )
@@ -20,13 +18,7 @@ func TestInterfaceRemoved(t *testing.T) {
 	ulp := octets.NewTransfer(octets.Plan{Send: volume, Seed: seedOurs, Expect: volume, PeerSeed: seedTheirs})
 	f := r.take(our, ulp)
 	r.Eventually("octets arrive", func() bool { return ulp.Received() > 1<<20 && k.received.Load() > 1<<20 })
-	r.in(ours, func() error {
-		l, err := netlink.LinkByIndex(r.pair.Ends[ours].Index)
-		if err != nil {
-			return err
-		}
-		return netlink.LinkDel(l)
-	})
+	r.deleteCable(ours)
 	r.Wait(ulp.Done(), "the upper layer's fault")
 	r.Wait(f.Done(), "the flow's end")
 	if !errors.Is(ulp.Err(), stream.ErrPort) || !errors.Is(f.Err(), stream.ErrPort) {

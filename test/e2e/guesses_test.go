@@ -22,6 +22,7 @@ const (
 // the rest, mostly right except for one field. The test leaves out what only an attacker on the path could hit: an
 // exact reset, and text, a FIN or an acknowledgement with all fields right.
 func TestSpoofedGuesses(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		way    way

@@ -28,6 +28,7 @@ func (r *rig) steered() (n [bpf.Reasons]uint64) {
 
 // TestJumbo transfers octets in both directions over an MTU larger than a chunk. The segments fit into a chunk.
 func TestJumbo(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		nic     nic.Config
 		longest uint32 // octets of a segment with its IP header
@@ -141,6 +142,7 @@ func TestJumboOthers(t *testing.T) {
 // TestJumboVerbs runs every operation in both directions over the large MTU, between two engines, and between an engine
 // and the kernel's TCP.
 func TestJumboVerbs(t *testing.T) {
+	t.Parallel()
 	for name, peer := range map[string]rdma.Config{"engine": {}, "kernel": {KernelPort: true}} {
 		for _, w := range ways {
 			t.Run(fmt.Sprintf("%s/%v", name, w), func(t *testing.T) {

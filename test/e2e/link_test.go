@@ -67,6 +67,27 @@ func (t running) reach(n uint64) {
 	})
 }
 
+// movesTo waits until the connection is at an interface. A connection that has ended moves
+// no more, so that the wait ends at once. Start the transfer with unfinished: a fast transfer
+// ends before the interface is gone or the route has changed.
+func (t running) movesTo(to *nic.NIC) {
+	t.Helper()
+	t.Eventually("the connection is at the other interface", func() bool {
+		ended := false
+		select {
+		case <-t.flow.Done():
+			ended = true
+		default:
+		}
+		at := t.flow.NIC() // read after Done: the connection may move and then end
+		if ended && at != to {
+			t.Fatalf("the connection has ended at %s: %v; we have received %d octets, and the peer %d of %d",
+				at.Link().Name, t.flow.Err(), t.ulp.Received(), t.peer.received.Load(), t.volume)
+		}
+		return at == to
+	})
+}
+
 // finish checks that every octet has arrived, and nothing else.
 func (t running) finish() {
 	t.Helper()
@@ -101,6 +122,19 @@ func TestLinkDownAndUp(t *testing.T) {
 			x.finish()
 		})
 	}
+}
+
+// deleteCable deletes a side's end of the cable. The other end is removed with it. Unlike ip,
+// deleteCable starts no process, which would take long enough for a transfer to end before.
+func (r *rig) deleteCable(side pair.Side) {
+	r.Helper()
+	r.in(side, func() error {
+		l, err := netlink.LinkByName(r.pair.Ends[side].Name)
+		if err != nil {
+			return err
+		}
+		return netlink.LinkDel(l)
+	})
 }
 
 // moveMAC gives a side another MAC address. If announce is true, the side announces the address by gratuitous ARP.
@@ -196,13 +230,7 @@ func TestInterfaceRemovedInTransfer(t *testing.T) {
 	for _, x := range all {
 		go func() { closing <- x.flow.Close(r.Ctx()) }()
 	}
-	r.in(theirs, func() error { // the other end of the cable is removed with it
-		l, err := netlink.LinkByName(r.pair.Ends[theirs].Name)
-		if err != nil {
-			return err
-		}
-		return netlink.LinkDel(l)
-	})
+	r.deleteCable(theirs)
 	for _, x := range all {
 		r.Wait(x.flow.Done(), "the end of the flow")
 		for _, err := range []error{x.flow.Err(), x.ulp.Err(), <-closing} {

@@ -15,6 +15,7 @@ import (
 // without pause. The peer's segments arrive at one queue and then at the other. The peer is the kernel's TCP. Every
 // octet is right in both directions, both ends close normally, and the counters have continued.
 func TestFlowMovedUnderFire(t *testing.T) {
+	t.Parallel()
 	const volume, moves = 192 << 20, 20
 	for _, w := range ways {
 		t.Run(w.String(), func(t *testing.T) {

@@ -34,6 +34,7 @@ type talk struct {
 	limit    uint64           // stop reading at this octet; 0 means never
 	pace     func(pos uint64) // called before each write; nil means no pause
 
+	enough         atomic.Bool // write no more
 	sent, received atomic.Uint64
 	gap            atomic.Int64 // longest time between two reads that found something, ns
 	wrote, read    chan error   // one value each
@@ -49,7 +50,7 @@ func (k *talk) start() *talk {
 
 func (k *talk) write() error {
 	buf := make([]byte, 64<<10)
-	for pos := k.sent.Load(); pos < k.send; {
+	for pos := k.sent.Load(); pos < k.send && !k.enough.Load(); {
 		if k.pace != nil {
 			k.pace(pos)
 		}

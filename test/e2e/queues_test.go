@@ -106,7 +106,7 @@ func TestOtherQueue(t *testing.T) {
 // TestQueueSwitchedInTransfer switches queues back and forth under load.
 func TestQueueSwitchedInTransfer(t *testing.T) {
 	r := newRig(t, setup{pair: pair.Config{Queues: 2}})
-	x := r.transfer(64 << 20)
+	x := r.unfinished(64 << 20)
 	for i := range uint64(8) {
 		x.reach((i + 1) << 20)
 		r.steerTo(theirs, int(i%2))

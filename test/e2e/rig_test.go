@@ -34,8 +34,9 @@ type setup struct {
 // rig is the set-up of a test. It is removed when the test ends.
 type rig struct {
 	common.Stage
-	pair *pair.Pair
-	nic  *nic.NIC
+	pair  *pair.Pair
+	nic   *nic.NIC
+	shown bool // the state of the kernels has been printed
 }
 
 func newRig(t testing.TB, s setup) *rig {

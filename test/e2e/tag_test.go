@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"net"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -28,19 +29,34 @@ func tagging(t testing.TB, p *pair.Pair, id uint16) {
 	t.Helper()
 	leave, arrive := program(t, pushTag(id)), program(t, popTag(id))
 	for side, end := range p.Ends {
-		err := p.Do(pair.Side(side), func() error {
-			if err := loader.SetTxVLAN(end.Name, false); err != nil {
-				return err
-			}
-			if err := hook(t, end.Index, leave, ebpf.AttachTCXEgress); err != nil {
-				return err
-			}
-			return hook(t, end.Index, arrive, ebpf.AttachTCXIngress)
-		})
-		if err != nil {
+		if err := p.Do(pair.Side(side), func() error { return tagged(t, end.Name, leave, arrive) }); err != nil {
 			t.Fatal(err)
 		}
 	}
+}
+
+// tagging is the function tagging for one more cable.
+func (r *rig) tagging(here, there string, id uint16) {
+	r.Helper()
+	leave, arrive := program(r.TB, pushTag(id)), program(r.TB, popTag(id))
+	for side, end := range []string{here, there} {
+		r.in(pair.Side(side), func() error { return tagged(r.TB, end, leave, arrive) })
+	}
+}
+
+// tagged attaches the programs to an interface of the calling thread's namespace.
+func tagged(t testing.TB, name string, leave, arrive *ebpf.Program) error {
+	if err := loader.SetTxVLAN(name, false); err != nil {
+		return err
+	}
+	end, err := net.InterfaceByName(name)
+	if err != nil {
+		return err
+	}
+	if err := hook(t, end.Index, leave, ebpf.AttachTCXEgress); err != nil {
+		return err
+	}
+	return hook(t, end.Index, arrive, ebpf.AttachTCXIngress)
 }
 
 func program(t testing.TB, code asm.Instructions) *ebpf.Program {

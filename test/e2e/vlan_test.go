@@ -146,5 +146,5 @@ func (r *rig) transferBy(our *net.TCPConn, peer *talk) running {
 	peer.start()
 	t.ulp = octets.NewTransfer(octets.Plan{Send: t.volume, Seed: seedOurs, Expect: t.volume, PeerSeed: seedTheirs})
 	t.flow = r.take(our, t.ulp)
-	return t
+	return t.explained()
 }

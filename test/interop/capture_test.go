@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/test/interop/progress"
 )
 
 // sniffer captures the frames on the guest's TAP since the start of the row, as the
@@ -27,6 +28,8 @@ type sniffer struct {
 	stop bool
 	kept bytes.Buffer // in pcap format
 	out  *pcapgo.Writer
+
+	progress progress.Counter
 }
 
 // mostKept limits the capture of a row, in octets.
@@ -67,6 +70,9 @@ func (s *sniffer) run() {
 // take stores a frame. It returns false if the capture has ended.
 func (s *sniffer) take(buf []byte) bool {
 	n, _, err := unix.Recvfrom(s.fd, buf, 0)
+	if err == nil {
+		s.progress.Count(buf[:n])
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil && s.kept.Len() < mostKept {

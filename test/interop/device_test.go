@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -34,7 +35,7 @@ func TestDevice(t *testing.T) {
 	row(t, "nbd, Linux 6.1", about{"the kernel's nbd", deviceOps}, func(r *rig) {
 		r.storage()
 		r.Must(copyFile(r.bin, filepath.Join(r.shared, "stag")))
-		r.hasDone(r.ended(r.startInGuest("/host/device.sh /host/stag nbd")))
+		r.hasDone(r.ended(r.startInGuest("/host/device.sh /host/stag nbd")), "fio")
 	})
 	var guest sync.Once
 	var said string
@@ -61,15 +62,15 @@ func TestDevice(t *testing.T) {
 // driverBegins is the line before what device.sh says for a driver.
 var driverBegins = map[string]string{"ublk": "guest: ready", "nbd": "@@@ ublk "}
 
-// hasDone demands that device.sh has done each step.
-func (r *rig) hasDone(out string) {
+// hasDone demands that device.sh has done each step, and more.
+func (r *rig) hasDone(out string, more ...string) {
 	r.Helper()
-	missing(r, out)
+	missing(r, out, more...)
 }
 
-func missing(t testing.TB, out string) {
+func missing(t testing.TB, out string, more ...string) {
 	t.Helper()
-	for _, step := range deviceSteps {
+	for _, step := range slices.Concat(deviceSteps, more) {
 		if !strings.Contains(out, "device: "+step) {
 			t.Errorf("device.sh does not say %q:\n%s", step, out)
 		}

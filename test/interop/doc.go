@@ -8,8 +8,9 @@
 // stage_test.go makes the namespaces. guest_test.go boots the guest and runs commands
 // in it. stag_test.go runs the stag command. capture_test.go captures packets on the
 // TAP. storage_test.go has what rows of iSCSI share. Each other file has one subject.
-// image/prepare.sh makes the guest. guest/ has the scripts that run in it. device_test.go
-// boots another guest for ublk, which image/trixie.sh makes.
+// image/prepare.sh makes the guest. guest/ has the scripts that run in it. cards_test.go
+// has what rows with two interfaces share. device_test.go boots another guest for ublk,
+// which image/trixie.sh makes.
 //
 // # Adding a row
 //
@@ -30,8 +31,9 @@
 // A row of storage calls rig.storage first, as rig.login does. The guest then has the
 // programs and modules of image/disk.sh (add yours to its lists), modprobe, and /host, a
 // directory of this machine (stage.shared): the scripts of guest/, and every file that a
-// row puts there, such as the stag command. Command lines in the guest run for a minute at
-// most. start runs what takes longer.
+// row puts there, such as the stag command. Command lines in the guest run for three minutes
+// at most. start runs what takes longer: rows wait for its end, and for the end of stag
+// commands, as long as octets move (package progress).
 //
 // A row must compare octets, or read what the peer says. An exit code alone proves nothing.
 //

@@ -125,26 +125,32 @@ func (e *end) hear() (addr uint64, key rdma.STag, size int) {
 	return binary.BigEndian.Uint64(b), rdma.STag(binary.BigEndian.Uint32(b[8:])), int(binary.BigEndian.Uint32(b[12:]))
 }
 
-// asks runs rounds as the client. The server must write back the octets that it has
-// read. They are text that ends with a zero, because rping uses the zero to find the
-// length.
+// asks runs rounds as the client, and disconnects.
 func (e *end) asks(rounds int) {
 	e.Helper()
 	for n := range rounds {
-		text := e.data.Bytes()[:e.data.Len()-1]
-		for i := range text {
-			text[i] = 'A' + byte((i*7+n*31+i>>8)%58)
-		}
-		for _, mr := range []*rdma.MR{e.data, e.back} {
-			e.tell(mr)
-			e.hear()
-		}
-		if !bytes.Equal(e.back.Bytes(), e.data.Bytes()) {
-			e.Fatalf("round %d: what came back is not what was read", n)
-		}
+		e.askOnce(n)
 	}
 	if err := e.qp.Disconnect(e.ctx); err != nil {
 		e.Errorf("disconnect: %v", err)
+	}
+}
+
+// askOnce runs one round as the client. The server must write back the octets that it has
+// read. They are text that ends with a zero, because rping uses the zero to find the
+// length.
+func (e *end) askOnce(n int) {
+	e.Helper()
+	text := e.data.Bytes()[:e.data.Len()-1]
+	for i := range text {
+		text[i] = 'A' + byte((i*7+n*31+i>>8)%58)
+	}
+	for _, mr := range []*rdma.MR{e.data, e.back} {
+		e.tell(mr)
+		e.hear()
+	}
+	if !bytes.Equal(e.back.Bytes(), e.data.Bytes()) {
+		e.Fatalf("round %d: what came back is not what was read", n)
 	}
 }
 
@@ -153,13 +159,25 @@ func (e *end) asks(rounds int) {
 func (e *end) serves(rounds int) {
 	e.Helper()
 	for range rounds {
-		addr, key, n := e.hear()
-		e.do(rdma.SendWR{Op: rdma.WRRead, SGL: []rdma.SGE{e.data.SGE(0, n)}, RKey: key, RemoteAddr: addr})
-		e.tell(e.back)
-		addr, key, _ = e.hear()
-		e.do(rdma.SendWR{Op: rdma.WRWrite, SGL: []rdma.SGE{e.data.SGE(0, n)}, RKey: key, RemoteAddr: addr})
-		e.tell(e.back)
+		e.serveOnce()
 	}
+	e.deserted()
+}
+
+// serveOnce runs one round as the server.
+func (e *end) serveOnce() {
+	e.Helper()
+	addr, key, n := e.hear()
+	e.do(rdma.SendWR{Op: rdma.WRRead, SGL: []rdma.SGE{e.data.SGE(0, n)}, RKey: key, RemoteAddr: addr})
+	e.tell(e.back)
+	addr, key, _ = e.hear()
+	e.do(rdma.SendWR{Op: rdma.WRWrite, SGL: []rdma.SGE{e.data.SGE(0, n)}, RKey: key, RemoteAddr: addr})
+	e.tell(e.back)
+}
+
+// deserted waits until the client has disconnected.
+func (e *end) deserted() {
+	e.Helper()
 	select {
 	case <-e.qp.Done():
 	case <-e.ctx.Done():

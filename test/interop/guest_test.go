@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/test/interop/progress"
 )
 
 // patience is far longer than any command needs.
@@ -29,9 +30,11 @@ const bootTime = 3 * time.Minute
 // test machine has hardware virtualization.
 type guest struct {
 	console string // file with the console's output
+	monitor string // socket of QEMU's monitor
 	qemu    *exec.Cmd
-	gone    chan struct{} // closed when QEMU has ended
-	storage bool          // the disk for storage is mounted
+	gone    chan struct{}     // closed when QEMU has ended
+	storage bool              // the disk for storage is mounted
+	octets  *progress.Counter // to and from the guest
 
 	mu     sync.Mutex // protects the shell
 	shell  net.Conn
@@ -61,10 +64,11 @@ func machine(s *stage, memory string) []string {
 }
 
 func boot(s *stage) (*guest, error) {
-	g := &guest{console: filepath.Join(s.dir, "console"), gone: make(chan struct{})}
+	g := &guest{octets: &s.sniffer.progress, console: filepath.Join(s.dir, "console"), monitor: filepath.Join(s.dir, "monitor"), gone: make(chan struct{})}
 	socket := filepath.Join(s.dir, "shell")
 	os.Remove(g.console)
 	os.Remove(socket)
+	os.Remove(g.monitor)
 	var said bytes.Buffer
 	g.qemu = exec.Command("qemu-system-x86_64", append(machine(s, "512"),
 		"-append", "console=ttyS0 panic=-1 quiet loglevel=4 mitigations=off tsc=unstable no_timer_check stag.v4="+guestV4+"/24 stag.v6="+guestV6+"/64",
@@ -74,7 +78,12 @@ func boot(s *stage) (*guest, error) {
 		"-drive", "if=virtio,format=raw,readonly=on,file="+filepath.Join(s.image, "disk.img"),
 		"-virtfs", "local,path="+s.shared+",mount_tag=host,security_model=none,readonly=on",
 		"-netdev", "tap,id=nic,ifname="+tapName+",script=no,downscript=no,vnet_hdr=off",
-		"-device", "virtio-net-pci,netdev=nic,mac=02:67:75:65:73:74,romfile=,"+nicKicks+nicOffloads)...)
+		"-device", "virtio-net-pci,netdev=nic,mac=02:67:75:65:73:74,romfile=,"+nicKicks+nicOffloads,
+		"-netdev", "tap,id="+bondTaps[0]+",ifname="+bondTaps[0]+",script=no,downscript=no,vnet_hdr=off",
+		"-device", "virtio-net-pci,netdev="+bondTaps[0]+",mac=02:67:75:65:73:75,romfile=,"+nicKicks+nicOffloads,
+		"-netdev", "tap,id="+bondTaps[1]+",ifname="+bondTaps[1]+",script=no,downscript=no,vnet_hdr=off",
+		"-device", "virtio-net-pci,netdev="+bondTaps[1]+",mac=02:67:75:65:73:76,romfile=,"+nicKicks+nicOffloads,
+		"-qmp", "unix:"+g.monitor+",server=on,wait=off")...)
 	g.qemu.Stderr = &said
 	if err := s.launch(pair.B, g.qemu, func(error) { close(g.gone) }); err != nil {
 		return nil, fmt.Errorf("start QEMU: %w", err)
@@ -185,9 +194,10 @@ func (g *guest) start(command string) (*job, error) {
 }
 
 // end waits until the job has ended by itself. It returns the job's output and exit
-// code.
+// code. It gives up if no octets move, and the job prints nothing, for the length of the limit.
 func (j *job) end(limit time.Duration) (out string, code int, err error) {
-	for end := time.Now().Add(limit); ; time.Sleep(50 * time.Millisecond) {
+	said := ""
+	for w := j.g.octets.Wait(limit); ; time.Sleep(50 * time.Millisecond) {
 		status, failed, err := j.g.run("cat "+j.file+".end 2>/dev/null", patience)
 		if err != nil {
 			return "", 0, err
@@ -199,9 +209,16 @@ func (j *job) end(limit time.Duration) (out string, code int, err error) {
 			out, _, err = j.g.run("cat "+j.file, patience)
 			return out, code, err
 		}
-		if time.Now().After(end) {
+		now, _, err := j.g.run("wc -c <"+j.file, patience)
+		if err != nil {
+			return "", 0, err
+		}
+		if now != said { // a job that prints moves, too
+			said, w = now, j.g.octets.Wait(limit)
+		}
+		if w.Stuck() {
 			out, _, _ := j.g.run("cat "+j.file, patience)
-			return out, 0, fmt.Errorf("%q has not ended after %v", j.command, limit)
+			return out, 0, fmt.Errorf("%q has not ended, and no octets have moved for %v", j.command, limit)
 		}
 	}
 }

@@ -21,7 +21,7 @@ func TestLIOConnections(t *testing.T) {
 				r.Fatalf("%d connections, want 4", n)
 			}
 			l.says("MaxConnections=4")
-			w := newLoad(r, d, bulk/16)
+			w := newLoad(r, d, bulk/parts)
 			r.Must(w.run(func() bool { return false }))
 			w.there(l)
 		})

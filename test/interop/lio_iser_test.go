@@ -35,10 +35,11 @@ func TestLIOISER(t *testing.T) {
 // it. LIO's file must have the octets.
 func TestLIOISERBulk(t *testing.T) {
 	for _, c := range carriers {
-		row(t, "file, "+c.name, about{"LIO isert", "64 MiB each way"}, func(r *rig) {
+		again, says := eachWay()
+		row(t, "file, "+c.name, about{"LIO isert", says}, func(r *rig) {
 			l := r.lioISER()
-			w := newLoad(r, r.dial(c, l.url("", lioFileLUN, ""), iscsi.Config{}), bulk/16)
-			r.Must(w.run(func() bool { return false }))
+			w := newLoad(r, r.dial(c, l.url("", lioFileLUN, ""), iscsi.Config{}), bulk/parts)
+			r.Must(w.run(again))
 			w.there(l)
 		})
 	}

@@ -92,6 +92,30 @@ func TestLIOKeys(t *testing.T) {
 	}
 }
 
+// slowLine is a line over which the longest burst takes 13 s: longer than the silence of a
+// target that makes the session give a connection up (iscsi.Config.Ping, twice).
+const slowLine = "limit 500 rate 10mbit"
+
+// TestLIOSlowLine writes the longest unsolicited burst over a slow line. LIO says nothing
+// before the end of the burst, but it answers pings in the middle.
+func TestLIOSlowLine(t *testing.T) {
+	const size = 16 << 20
+	for _, c := range carriers {
+		row(t, "a burst of 16 MiB - 1, "+c.name, about{"LIO", fmt.Sprintf("%d octets", size)}, func(r *rig) {
+			l := r.lio(permissive...)
+			d := r.dial(c, l.url("", lioMemoryLUN, ""), iscsi.Config{MaxBurstLength: mostBurst, FirstBurstLength: mostBurst})
+			octets := random(size)
+			r.arriving(slowLine)
+			l.one(d, iscsi.Write, octets)
+			got := make([]byte, size)
+			l.one(d, iscsi.Read, got)
+			if !bytes.Equal(got, octets) {
+				l.Errorf("other octets were read than were written")
+			}
+		})
+	}
+}
+
 // one executes one command with all octets.
 func (l *lio) one(d *iscsi.Disk, op iscsi.Op, octets []byte) {
 	l.Helper()

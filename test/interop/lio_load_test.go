@@ -4,8 +4,10 @@ package interop
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,8 +15,23 @@ import (
 	"github.com/stag-rdma/stag/iscsi"
 )
 
-// bulk is how many octets go each way in a row.
-const bulk = 64 << 20
+// bulk is how many octets go each way in a row, as large as the disk. With STAG_LONG=1 it is
+// longBulk: the disk is written and read again and again.
+const (
+	bulk     = 64 << 20
+	longBulk = 1 << 30
+	parts    = 16 // of a load
+)
+
+// eachWay returns what load.run asks, so that so many octets go each way, and says how many.
+func eachWay() (again func() bool, says string) {
+	n := bulk
+	if os.Getenv("STAG_LONG") == "1" {
+		n = longBulk
+	}
+	left := (n - bulk) / (bulk / parts)
+	return func() bool { left--; return left >= 0 }, fmt.Sprintf("%d MiB each way", n>>20)
+}
 
 // TestLIOBulk writes the whole disk with many commands in flight, and reads it. LIO's file
 // must have the octets.
@@ -28,14 +45,15 @@ func TestLIOBulk(t *testing.T) {
 		{carriers[1], lioMemoryLUN, "crc32c"}, {carriers[1], lioFileLUN, "none"},
 	} {
 		name := map[int]string{lioMemoryLUN: "memory", lioFileLUN: "file"}[b.lun]
-		row(t, fmt.Sprintf("%s, both digests %s, %s", name, b.digests, b.carrier.name), about{"LIO", "64 MiB each way"}, func(r *rig) {
+		again, says := eachWay()
+		row(t, fmt.Sprintf("%s, both digests %s, %s", name, b.digests, b.carrier.name), about{"LIO", says}, func(r *rig) {
 			l := r.lio(permissive...)
 			d := r.dial(b.carrier, l.url("", b.lun, "?header_digest="+b.digests+"&data_digest="+b.digests), iscsi.Config{})
 			if d.Size() != bulk {
 				r.Fatalf("the disk has %d octets", d.Size())
 			}
-			w := newLoad(r, d, bulk/16)
-			r.Must(w.run(func() bool { return false }))
+			w := newLoad(r, d, bulk/parts)
+			r.Must(w.run(again))
 			if b.lun == lioFileLUN {
 				w.there(l)
 			}
@@ -82,12 +100,12 @@ func (l *lio) restarted(c carrier, url string) {
 	w.there(l)
 }
 
-// load keeps 16 commands of a queue in flight. Each has its own part of the disk, in which
+// load keeps some commands of a queue in flight. Each has its own part of the disk, in which
 // it writes, reads and compares one piece after the other.
 type load struct {
 	*rig
 	d     *iscsi.Disk
-	parts [16]part
+	parts [parts]part
 	done  atomic.Int64 // commands that have completed
 }
 
@@ -116,14 +134,13 @@ func (w *load) run(again func() bool) error {
 	if err != nil {
 		return err
 	}
-	ctx := w.context()
 	for i := range w.parts {
 		if err := w.post(q, i); err != nil {
 			return err
 		}
 	}
 	for flying := len(w.parts); flying != 0; {
-		if err := q.Wait(ctx); err != nil {
+		if err := w.wait(q); err != nil {
 			return err
 		}
 		var got [4]iscsi.Completion
@@ -141,6 +158,13 @@ func (w *load) run(again func() bool) error {
 		}
 	}
 	return q.Close()
+}
+
+// wait waits for the next completion: a row may take long, as long as octets move.
+func (w *load) wait(q *iscsi.Queue) error {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), patience, fmt.Errorf("nothing happens for %v", patience))
+	defer cancel()
+	return q.Wait(ctx)
 }
 
 func (w *load) post(q *iscsi.Queue, i int) error {

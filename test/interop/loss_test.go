@@ -20,18 +20,29 @@ const (
 	ethtool = "/sbin/ethtool"
 )
 
-// spoil makes both directions bad until the row ends. Arriving packets take a detour
-// through a device of their own, packet by packet.
+// spoil makes both directions bad until the row ends.
 func (r *rig) spoil() {
+	r.Helper()
+	r.arriving(bad)
+	r.Cleanup(func() {
+		if r.guest.alive() {
+			r.inGuest(tc + " qdisc del dev eth0 root")
+		}
+	})
+	r.inGuest(tc + " qdisc add dev eth0 root netem " + bad)
+}
+
+// arriving sets netem for what arrives at the guest, until the row ends. Arriving packets
+// take a detour through a device of their own, packet by packet.
+func (r *rig) arriving(netem string) {
 	r.Helper()
 	r.Cleanup(func() {
 		if r.guest.alive() {
-			r.inGuest(tc + " qdisc del dev eth0 root; " + tc + " qdisc del dev eth0 ingress; " + tc + " qdisc del dev ifb0 root")
+			r.inGuest(tc + " qdisc del dev eth0 ingress; " + tc + " qdisc del dev ifb0 root")
 		}
 	})
 	r.inGuest(ethtool + " -K eth0 gro off")
-	r.inGuest(tc + " qdisc add dev eth0 root netem " + bad)
-	r.inGuest(ip + " link set ifb0 up && " + tc + " qdisc add dev ifb0 root netem " + bad)
+	r.inGuest(ip + " link set ifb0 up && " + tc + " qdisc add dev ifb0 root netem " + netem)
 	r.inGuest(tc + " qdisc add dev eth0 ingress && " + tc + " filter add dev eth0 ingress matchall action mirred egress redirect dev ifb0")
 }
 

@@ -128,7 +128,7 @@ func (i *initiator) unmount() {
 const secrets = "initiator alice alice-secret-12\ntarget disks target-secret-1\n"
 
 // TestOpenISCSICHAP logs in with CHAP: with each algorithm of open-iscsi, in one direction
-// and in both. The capture tells which algorithm the target has chosen.
+// without digests, and in both with both digests. The capture tells which algorithm the target has chosen.
 func TestOpenISCSICHAP(t *testing.T) {
 	for _, a := range []struct {
 		name   string
@@ -142,11 +142,13 @@ func TestOpenISCSICHAP(t *testing.T) {
 			row(t, fmt.Sprintf("CHAP %s, %s, %s", a.name, name, c.name), about{"open-iscsi", "64 KiB"}, func(r *rig) {
 				d := r.serve(c, diskSize, "--chap-file", r.secrets())
 				settings := chap("alice", "alice-secret-12", a.name)
+				g := allDigests[0]
 				if mutual {
+					g = allDigests[len(allDigests)-1]
 					settings = append(settings, "node.session.auth.username_in=disks", "node.session.auth.password_in=target-secret-1")
 				}
-				i := r.login(settings...)
-				i.has("username: alice")
+				i := r.login(append(settings, g.settings()...)...)
+				i.has("username: alice", "HeaderDigest: "+g.header, "DataDigest: "+g.data)
 				want := fmt.Sprintf("CHAP_A=%d\x00CHAP_I=", a.number)
 				r.Eventually("the capture has the target's choice of an algorithm", func() bool { return bytes.Contains(r.sniffer.pcap(), []byte(want)) })
 				if got := bytes.Contains(r.sniffer.pcap(), []byte("CHAP_N=disks\x00")); got != mutual {

@@ -53,16 +53,21 @@ func (r *rig) serves(c *command, mark string) *command {
 	return c
 }
 
-// code waits for the end of the command and returns its exit code.
+// code waits for the end of the command and returns its exit code. It gives up if no octets
+// move for the length of patience.
 func (r *rig) code(c *command) int {
 	r.Helper()
-	select {
-	case <-c.done:
-	case <-time.After(patience):
-		c.cmd.Process.Signal(os.Interrupt)
-		r.Fatalf("%v does not end\n%s%s", c.cmd.Args, c.out.String(), c.err.String())
+	for w := r.sniffer.progress.Wait(patience); ; {
+		select {
+		case <-c.done:
+			return c.cmd.ProcessState.ExitCode()
+		case <-time.After(time.Second):
+		}
+		if w.Stuck() {
+			c.cmd.Process.Signal(os.Interrupt)
+			r.Fatalf("%v does not end, and no octets have moved for %v\n%s%s", c.cmd.Args, patience, c.out.String(), c.err.String())
+		}
 	}
-	return c.cmd.ProcessState.ExitCode()
 }
 
 // succeeds waits for the end of the command. The exit code must be 0. If result is not

@@ -26,8 +26,11 @@ const (
 	guestV4, guestV6 = "192.0.2.11", "2001:db8::11"
 )
 
-// tapName is the guest's interface in namespace B.
+// tapName is the guest's interface in namespace B. bondTaps are two more, which only rows
+// with a bond use.
 const tapName = "guest0"
+
+var bondTaps = [2]string{"guest1", "guest2"}
 
 // stage is shared by all rows. Namespace A has stag's end of the cable. Namespace B has
 // the bridge to the guest. The guest is a part of the stage.
@@ -82,21 +85,24 @@ func (s *stage) setUp() (err error) {
 	return err
 }
 
-// bridge connects side B's end of the cable with a TAP for the guest.
+// bridge connects side B's end of the cable with TAPs for the guest.
 func (s *stage) bridge() error {
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "bridge0"}}
 	if err := netlink.LinkAdd(bridge); err != nil {
 		return fmt.Errorf("make a bridge: %w", err)
 	}
-	tap := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: tapName}, Mode: netlink.TUNTAP_MODE_TAP, Queues: 1,
-		Flags: netlink.TUNTAP_NO_PI | netlink.TUNTAP_ONE_QUEUE}
-	if err := netlink.LinkAdd(tap); err != nil {
-		return fmt.Errorf("make a TAP: %w", err)
+	taps := append([]string{tapName}, bondTaps[:]...)
+	for _, name := range taps {
+		tap := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: name}, Mode: netlink.TUNTAP_MODE_TAP, Queues: 1,
+			Flags: netlink.TUNTAP_NO_PI | netlink.TUNTAP_ONE_QUEUE}
+		if err := netlink.LinkAdd(tap); err != nil {
+			return fmt.Errorf("make a TAP: %w", err)
+		}
+		for _, f := range tap.Fds {
+			f.Close() // the TAP is persistent; the guest opens it
+		}
 	}
-	for _, f := range tap.Fds {
-		f.Close() // the TAP is persistent; the guest opens it
-	}
-	for _, name := range []string{tapName, s.pair.Ends[pair.B].Name} {
+	for _, name := range append(taps, s.pair.Ends[pair.B].Name) {
 		link, err := netlink.LinkByName(name)
 		if err == nil {
 			err = netlink.LinkSetMaster(link, bridge)
@@ -127,7 +133,12 @@ func (s *stage) tearDown() {
 // program is killed when the thread that started it ends. launch keeps this thread
 // until the program has ended.
 func (s *stage) launch(side pair.Side, cmd *exec.Cmd, ended func(error)) error {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return s.launchAs(nil, side, cmd, ended)
+}
+
+// launchAs is launch with the credentials of a user. nil means those of the test.
+func (s *stage) launchAs(who *syscall.Credential, side pair.Side, cmd *exec.Cmd, ended func(error)) error {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Credential: who}
 	started := make(chan error)
 	go func() {
 		runtime.LockOSThread()

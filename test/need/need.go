@@ -3,8 +3,8 @@
 // But if the variable STAG_NEED names the requirement or is "all", the test fails. So
 // no test is skipped unnoticed on a machine that must run all tests.
 //
-// STAG_NEED is a comma-separated list of "root", "netns", "afxdp", names of programs,
-// and names of congestion controls.
+// STAG_NEED is a comma-separated list of "root", "netns", "afxdp", names of programs, names
+// of C headers and files, and names of congestion controls.
 package need
 
 import (
@@ -48,6 +48,25 @@ func Tool(t testing.TB, names ...string) {
 	for _, name := range names {
 		_, err := exec.LookPath(name)
 		verdict(t, name, err)
+	}
+}
+
+// Header requires a C compiler that finds every named header.
+func Header(t testing.TB, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		cc := exec.Command("cc", "-E", "-x", "c", "-")
+		cc.Stdin = strings.NewReader("#include <" + name + ">\n")
+		verdict(t, name, cc.Run())
+	}
+}
+
+// File requires every named file.
+func File(t testing.TB, paths ...string) {
+	t.Helper()
+	for _, path := range paths {
+		_, err := os.Stat(path)
+		verdict(t, path, err)
 	}
 }
 

@@ -2,6 +2,7 @@ package property
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -31,6 +32,11 @@ type rig struct {
 	others  [2]tpt.PD
 	conn    world.Conn
 	ends    [2]end
+
+	between func()   // called between two events of the world; may be nil
+	gates   [2]*gate // limits what the QPs read and send; nil: no limits
+	failed  error    // a move has failed
+	moves   int
 }
 
 // end is one side of a connection.
@@ -109,8 +115,7 @@ func (r *rig) open(p *plan) (how string, err error) {
 	}
 	flow := r.weather.Flow
 	flow.ISN = [2]uint32{r.Uint32(), r.Uint32()}
-	r.watch = &scenario.Watch{World: r.w, Weather: r.weather,
-		Ends: [2]*scenario.Seen{{ULP: r.ends[0].q}, {ULP: r.ends[1].q}}}
+	r.watch = &scenario.Watch{World: r.w, Weather: r.weather, Ends: [2]*scenario.Seen{{ULP: r.ulp(0)}, {ULP: r.ulp(1)}}}
 	r.conn, err = r.w.Connect(flow, r.watch.Ends[0], r.watch.Ends[1])
 	r.watch.Begin()
 	return fmt.Sprintf("%+v", agreed), err
@@ -125,10 +130,7 @@ func (p *plan) speaks(side int) bool {
 func (e *end) make(r *rig, side int, a mpa.Agreed) error {
 	*e = end{scq: work.NewCQ(64, &r.boards[side]), rcq: work.NewCQ(64, &r.boards[side])}
 	e.scq.News.Fire, e.rcq.News.Fire = func() {}, func() {}
-	e.q = rdmap.New(rdmap.Config{
-		Number: uint32(100 + side), PD: r.pds[side], Table: r.tables[side], Board: &r.boards[side],
-		SendCQ: e.scq, RecvCQ: e.rcq, SendDepth: queueDepth, RecvDepth: 2 * queueDepth, MaxSGE: maxSGE, MaxInline: maxInline,
-	})
+	e.q = rdmap.New(r.config(side))
 	e.q.News.Fire = func() {}
 	const all = tpt.LocalRead | tpt.LocalWrite | tpt.RemoteRead | tpt.RemoteWrite | tpt.RemoteAtomic | tpt.RemoteInvalidate
 	for i := range e.mem {
@@ -150,6 +152,14 @@ func (e *end) make(r *rig, side int, a mpa.Agreed) error {
 	e.foreign, err = r.tables[side].Register(tpt.Region{PD: r.others[side], Memory: bytes.Clone(e.mem[main]), Rights: all})
 	e.q.Start(a)
 	return err
+}
+
+// config returns the configuration of a side's QP.
+func (r *rig) config(side int) rdmap.Config {
+	return rdmap.Config{
+		Number: uint32(100 + side), PD: r.pds[side], Table: r.tables[side], Board: &r.boards[side],
+		SendCQ: r.ends[side].scq, RecvCQ: r.ends[side].rcq, SendDepth: queueDepth, RecvDepth: 2 * queueDepth, MaxSGE: maxSGE, MaxInline: maxInline,
+	}
 }
 
 // close deregisters the memory of make.
@@ -287,8 +297,18 @@ func (r *rig) quiet(p *plan) bool {
 	return true
 }
 
-// until runs the world until done returns true.
-func (r *rig) until(done func() bool) error { return r.watch.Run(done) }
+// until runs the world until done returns true. The watch cannot follow a connection that
+// moves.
+func (r *rig) until(done func() bool) error {
+	if r.between == nil {
+		return r.watch.Run(done)
+	}
+	err := r.w.Run(2*time.Hour, func() bool {
+		r.between()
+		return r.failed != nil || done()
+	})
+	return errors.Join(r.failed, err)
+}
 
 func (r *rig) poll() {
 	var some [16]work.Completion

@@ -65,15 +65,18 @@ type printer struct {
 	w       io.Writer
 	verbose bool // print the output of every test, as go test -v does
 	seen    run
-	took    map[test]float64       // seconds that each top-level test has taken
-	said    map[test]*bytes.Buffer // output of each top-level test until the test ends
-	why     map[test][]string      // lines that a test, or a subtest, has printed itself
+	took    map[test]float64         // seconds that each top-level test has taken
+	said    map[test]*bytes.Buffer   // output of each top-level test until the test ends
+	own     map[test]*bytes.Buffer   // output of each test, subtest or package without that of its subtests or tests
+	builds  map[string]*bytes.Buffer // messages of the compiler by import path
+	reasons []because                // for again
 	skips   int
 }
 
 // follow collects the results of the tests on r and prints their output.
 func (p *printer) follow(r io.Reader) error {
-	p.seen, p.took, p.said, p.why = run{}, map[test]float64{}, map[test]*bytes.Buffer{}, map[test][]string{}
+	p.seen, p.took, p.said, p.own = run{}, map[test]float64{}, map[test]*bytes.Buffer{}, map[test]*bytes.Buffer{}
+	p.builds = map[string]*bytes.Buffer{}
 	return events(r, p.event, func(line []byte) { p.w.Write(line) })
 }
 
@@ -83,6 +86,9 @@ func (p *printer) event(e event) {
 	switch e.Action {
 	case "build-output":
 		fmt.Fprint(p.w, e.Output)
+		add(p.builds, e.ImportPath, e.Output)
+	case "build-fail":
+		p.unbuilt(e.ImportPath)
 	case "output":
 		p.output(top, t, e.Output)
 	case "skip":
@@ -91,11 +97,14 @@ func (p *printer) event(e event) {
 		}
 		fallthrough
 	case "pass", "fail":
-		delete(p.why, t)
 		if t == top {
 			p.took[t] = e.Elapsed
 			p.end(t, outcome(e.Action))
 		}
+		if e.Action == "fail" {
+			p.failed(t)
+		}
+		delete(p.own, t)
 	}
 }
 
@@ -107,14 +116,17 @@ func (p *printer) output(top, t test, text string) {
 	case top.name == "" || p.verbose:
 		fmt.Fprint(p.w, text)
 	default:
-		if p.said[top] == nil {
-			p.said[top] = new(bytes.Buffer)
-		}
-		p.said[top].WriteString(text)
+		add(p.said, top, text)
 	}
-	if line := strings.TrimSpace(text); t.name != "" && line != "" && !strings.HasPrefix(line, "=== ") && !strings.HasPrefix(line, "--- ") {
-		p.why[t] = append(p.why[t], place.ReplaceAllString(line, ""))
+	add(p.own, t, text)
+}
+
+// add adds text to one of the buffers of a map.
+func add[K comparable](to map[K]*bytes.Buffer, key K, text string) {
+	if to[key] == nil {
+		to[key] = new(bytes.Buffer)
 	}
+	to[key].WriteString(text)
 }
 
 // place matches the file and line in front of a line that a test has printed.
@@ -125,7 +137,13 @@ var place = regexp.MustCompile(`^\S+\.go:\d+: (SKIPPED, )?`)
 func (p *printer) skip(top, t test) {
 	p.seen[top] = skipped
 	p.skips++
-	why := strings.Join(p.why[t], "; ")
+	var lines []string
+	for line := range strings.Lines(text(p.own[t])) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "=== ") && !strings.HasPrefix(line, "--- ") {
+			lines = append(lines, place.ReplaceAllString(line, ""))
+		}
+	}
+	why := strings.Join(lines, "; ")
 	if why == "" {
 		why = "it does not say why"
 	}
@@ -153,6 +171,7 @@ func (p *printer) unfinished(dir string) {
 	for t, said := range p.said {
 		if t.dir == dir {
 			fmt.Fprintf(p.w, "UNFINISHED %v:\n%s", t, said.Bytes())
+			p.reasons = append(p.reasons, because{t, "UNFINISHED", said.String()})
 			delete(p.said, t)
 		}
 	}

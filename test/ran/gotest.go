@@ -28,6 +28,7 @@ func goTest(args []string, w, errw io.Writer) int {
 	}
 	p := printer{w: w, verbose: has(args, "v")}
 	err = p.follow(out)
+	p.again()
 	if p.skips > 0 {
 		fmt.Fprintf(w, "%d tests and cases were skipped: the lines that begin with SKIP say why\n", p.skips)
 	}

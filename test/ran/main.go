@@ -1,6 +1,8 @@
 // Command ran reads the output of "go test -json" and prints it for a person. It
 // requires that exactly the tests of test/testlist.txt ran. The run fails if a test is
 // missing, was skipped, or is not in the list. ran must be started in the module's root.
+// At the end ran repeats the last lines of each failed test, because a log may be cut in its
+// middle.
 //
 //	go run ./test/ran test -count=1 ./...
 //	go test -json ./... | go run ./test/ran
@@ -66,6 +68,7 @@ func check(r io.Reader, w io.Writer, only string) error {
 		return err
 	}
 	p.slowest(40)
+	p.again()
 	complaints := compare(list, p.seen, only)
 	for _, c := range complaints {
 		fmt.Fprintln(w, "ran:", c)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -58,6 +59,40 @@ func TestUnfinished(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := "UNFINISHED c TestSlow:\npanic: test timed out\n"; out.String() != want {
+		t.Errorf("printed %q, want %q", out.String(), want)
+	}
+}
+
+// TestAgain: at the end stands why each test, or else its package, has failed.
+func TestAgain(t *testing.T) {
+	var out bytes.Buffer
+	p := printer{w: io.Discard}
+	err := p.follow(strings.NewReader(`{"Action":"build-output","ImportPath":"x","Output":"a.go:1: syntax error\n"}
+{"Action":"build-fail","ImportPath":"x"}
+{"Action":"output","Package":"github.com/stag-rdma/stag/a","Test":"TestBad/one","Output":"=== RUN   TestBad/one\n"}
+{"Action":"output","Package":"github.com/stag-rdma/stag/a","Test":"TestBad/one","Output":"    a_test.go:3: want 1\n"}
+{"Action":"output","Package":"github.com/stag-rdma/stag/a","Test":"TestBad/one","Output":"        and 2\n"}
+{"Action":"fail","Package":"github.com/stag-rdma/stag/a","Test":"TestBad/one"}
+{"Action":"output","Package":"github.com/stag-rdma/stag/a","Test":"TestBad/two","Output":"    a_test.go:4: a remark\n"}
+{"Action":"pass","Package":"github.com/stag-rdma/stag/a","Test":"TestBad/two"}
+{"Action":"output","Package":"github.com/stag-rdma/stag/a","Test":"TestBad","Output":"--- FAIL: TestBad (0.00s)\n"}
+{"Action":"fail","Package":"github.com/stag-rdma/stag/a","Test":"TestBad"}
+{"Action":"output","Package":"github.com/stag-rdma/stag/a","Test":"TestSlow","Output":"panic: test timed out\n"}
+{"Action":"output","Package":"github.com/stag-rdma/stag/a","Output":"FAIL\n"}
+{"Action":"fail","Package":"github.com/stag-rdma/stag/a"}
+{"Action":"output","Package":"github.com/stag-rdma/stag/b","Output":"needs root\n"}
+{"Action":"fail","Package":"github.com/stag-rdma/stag/b"}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.w = &out
+	p.again()
+	want := "NOT BUILT x: a.go:1: syntax error\na.go:1: syntax error\n" +
+		"FAILED a TestBad/one: a_test.go:3: want 1\n    a_test.go:3: want 1\n        and 2\n" +
+		"UNFINISHED a TestSlow: panic: test timed out\npanic: test timed out\n" +
+		"FAILED b: needs root\nneeds root\n"
+	if out.String() != want {
 		t.Errorf("printed %q, want %q", out.String(), want)
 	}
 }

@@ -109,7 +109,7 @@ func (j *journey) move(side int) error {
 	}
 	j.moves++
 	err := j.world.Do(func(ctx context.Context) error {
-		_, err := engine.Move(ctx, j.conn.ID[side], from, to)
+		_, _, err := engine.Move(ctx, j.conn.ID[side], from, to, nil)
 		return err
 	})
 	if over(j.ends[side]) {

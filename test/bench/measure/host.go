@@ -108,9 +108,11 @@ func napiThreads(p *pair.Pair) (files []string, err error) {
 		if err != nil {
 			continue // the process has just ended
 		}
-		for _, end := range p.Ends {
-			if strings.HasPrefix(string(comm), "napi/"+end.Name) {
-				files = append(files, filepath.Join(filepath.Dir(name), "schedstat"))
+		for side, end := range p.Ends {
+			for _, link := range []string{end.Name, p.Seconds[side].Name} {
+				if link != "" && strings.HasPrefix(string(comm), "napi/"+link) {
+					files = append(files, filepath.Join(filepath.Dir(name), "schedstat"))
+				}
 			}
 		}
 	}

@@ -11,17 +11,20 @@ import (
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 )
 
-// xdpPass is the verdict XDP_PASS of linux/bpf.h.
-const xdpPass = 2
+// These are the verdicts XDP_DROP and XDP_PASS of linux/bpf.h.
+const (
+	xdpDrop = 1
+	xdpPass = 2
+)
 
-// passer is an XDP program on both ends of a pair that passes all packets to the
+// passer is an XDP program on all ends of a pair that passes all packets to the
 // kernel.
 type passer struct {
 	prog  *ebpf.Program
 	links []link.Link
 }
 
-// attachPass attaches the program to both ends, in native mode.
+// attachPass attaches the program to the ends of all cables, in native mode.
 func attachPass(p *pair.Pair) (*passer, error) {
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name:    "bench_pass",
@@ -38,21 +41,28 @@ func attachPass(p *pair.Pair) (*passer, error) {
 	}
 	s := &passer{prog: prog}
 	for _, side := range []pair.Side{pair.A, pair.B} {
-		err := p.Do(side, func() error {
-			l, err := link.AttachXDP(link.XDPOptions{
-				Program: prog, Interface: p.Ends[side].Index, Flags: link.XDPDriverMode,
-			})
-			if err == nil {
-				s.links = append(s.links, l)
-			}
-			return err
-		})
-		if err != nil {
+		if err := p.Do(side, func() error { return s.attach(p.Ends[side], p.Seconds[side]) }); err != nil {
 			s.close()
 			return nil, fmt.Errorf("attach it to side %v: %w", side, err)
 		}
 	}
 	return s, nil
+}
+
+// attach attaches the program to interfaces of the caller's namespace. An end without an
+// index does not exist.
+func (s *passer) attach(ends ...pair.End) error {
+	for _, end := range ends {
+		if end.Index == 0 {
+			continue
+		}
+		l, err := link.AttachXDP(link.XDPOptions{Program: s.prog, Interface: end.Index, Flags: link.XDPDriverMode})
+		if err != nil {
+			return err
+		}
+		s.links = append(s.links, l)
+	}
+	return nil
 }
 
 func (s *passer) close() {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -164,10 +165,18 @@ func (t *Table) cells(r *Row) (line []string) {
 			line = append(line, number(r.Ratio, c.Figure, 2))
 		}
 		if i == 0 {
-			line = append(line, number(r.Low, c.Figure, c.Digits)+".."+number(r.High, c.Figure, c.Digits))
+			line = append(line, span(r, c))
 		}
 	}
 	return line
+}
+
+// span formats the range of a figure. It returns a dash if the row has no such figure.
+func span(r *Row, c Column) string {
+	if _, there := r.Median[c.Figure]; !there {
+		return "-"
+	}
+	return number(r.Low, c.Figure, c.Digits) + ".." + number(r.High, c.Figure, c.Digits)
 }
 
 // number formats the figure f of v. It returns a dash if v has no such figure.
@@ -212,6 +221,9 @@ func (p *page) conditions(r *Report) {
 	}
 	if len(c.Peers) != 0 {
 		p.printf("%s. TCP of the kernel: %s.\n", strings.Join(c.Peers, ", "), c.Control)
+	}
+	if slices.ContainsFunc(failoverTables, func(name string) bool { return r.table(name) != nil }) {
+		p.printf("Tables of failover: congestion control %s in both stacks; the kernel's default is %s.\n", twinControl, c.Control)
 	}
 	p.printf("veth pairs, native XDP, copy mode, CRC on unless a row says otherwise, GOMAXPROCS %d.\n", c.Threads)
 }

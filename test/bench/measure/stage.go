@@ -47,6 +47,54 @@ type setting struct {
 	octets   int          // octets of payload in a raw frame; 0 means as many as fit
 	flows    int          // largest number of connections of a side; 0 means the default
 	router   *pair.Router // a router between the sides; nil means one cable
+	cables                // two cables between the sides
+	control  string       // congestion control of both stacks; "" means what the kernel chooses
+}
+
+// cables says how the two sides use two cables between them.
+type cables uint8
+
+const (
+	oneCable  cables = iota // there is only one cable
+	onePort                 // of two cables an adapter has the second one only
+	bothPorts               // an adapter has both; the second one is used
+	crossed                 // an adapter has both; side A sends over the second one, side B over the first
+)
+
+// port returns the interface through which a side sends.
+func (s *stage) port(side pair.Side) string {
+	if s.cables == oneCable || s.cables == crossed && side == to {
+		return s.pair.Ends[side].Name
+	}
+	return s.pair.Seconds[side].Name
+}
+
+// ports returns the interfaces of a side's adapter.
+func (s *stage) ports(side pair.Side) []string {
+	if s.cables == bothPorts || s.cables == crossed {
+		return []string{s.pair.Ends[side].Name, s.pair.Seconds[side].Name}
+	}
+	return []string{s.port(side)}
+}
+
+// host returns the address of a side.
+func (s *stage) host(side pair.Side) string {
+	if s.cables != oneCable {
+		return s.pair.Services[side].String()
+	}
+	return s.pair.Ends[side].V4.Addr().String()
+}
+
+// direct makes the routes of both sides lead through the cables that the setting wants.
+func (s *stage) direct() error {
+	if s.cables == oneCable {
+		return nil
+	}
+	over := [2]int{1, 1}
+	if s.cables == crossed {
+		over[to] = 0
+	}
+	return errors.Join(s.pair.Prefer(from, over[from]), s.pair.Prefer(to, over[to]))
 }
 
 // stage is a veth pair with what the setting puts on each side. A side whose TCP stag
@@ -73,8 +121,11 @@ func newStage(s setting) (_ *stage, err error) {
 		}
 	}()
 	plainOnly := s.raw == notRaw && s.stacks == [2]stack{kernel, kernel}
-	st.pair, err = pair.New(pair.Config{MTU: s.mtu, ThreadedNAPI: s.threaded, ChecksumOffload: plainOnly, Router: s.router})
+	st.pair, err = pair.New(pair.Config{MTU: s.mtu, ThreadedNAPI: s.threaded, ChecksumOffload: plainOnly, Router: s.router, Twin: s.cables != oneCable})
 	if err != nil {
+		return nil, err
+	}
+	if err := st.direct(); err != nil {
 		return nil, err
 	}
 	if plainOnly && s.program == steering {
@@ -133,7 +184,7 @@ func (s *stage) open(side pair.Side) error {
 // the kernel's TCP.
 func (s *stage) openAdapters() error {
 	for side := range s.adapters {
-		c := rdma.Config{Ports: []string{s.pair.Ends[side].Name}, Spin: s.spin, Progress: s.progress, MaxFlows: s.flows}
+		c := rdma.Config{Ports: s.ports(pair.Side(side)), Spin: s.spin, Progress: s.progress, MaxFlows: s.flows, Congestion: s.control}
 		if s.stacks[side] == kernel {
 			c = rdma.Config{KernelPort: true, Progress: s.progress}
 		}
@@ -184,7 +235,7 @@ func (s *stage) connect(ctx context.Context) (a, b *net.TCPConn, err error) {
 		if n := s.nics[pair.B]; n != nil {
 			lc.Control = n.Control
 		}
-		l, err = lc.Listen(ctx, "tcp", net.JoinHostPort(s.pair.Ends[pair.B].V4.Addr().String(), "0"))
+		l, err = lc.Listen(ctx, "tcp", net.JoinHostPort(s.host(pair.B), "0"))
 		return err
 	})
 	if err != nil {
@@ -207,6 +258,13 @@ func (s *stage) connect(ctx context.Context) (a, b *net.TCPConn, err error) {
 	if err != nil {
 		dialled.Close()
 		return nil, nil, err
+	}
+	if s.control != "" {
+		if err := errors.Join(setControl(dialled.(*net.TCPConn), s.control), setControl(accepted.(*net.TCPConn), s.control)); err != nil {
+			dialled.Close()
+			accepted.Close()
+			return nil, nil, err
+		}
 	}
 	return dialled.(*net.TCPConn), accepted.(*net.TCPConn), nil
 }

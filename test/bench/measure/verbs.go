@@ -172,7 +172,7 @@ const maxReads = 128
 func (s *stage) joinAll(ctx context.Context, a, b []*rdma.QP) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	l, err := s.adapters[to].Listen(ctx, net.JoinHostPort(s.pair.Ends[to].V4.Addr().String(), "0"), rdma.ListenConfig{Backlog: 2 * dialling})
+	l, err := s.adapters[to].Listen(ctx, net.JoinHostPort(s.host(to), "0"), rdma.ListenConfig{Backlog: 2 * dialling})
 	if err != nil {
 		return err
 	}
@@ -218,13 +218,13 @@ func (v *verbs) work(ctx context.Context) (all [2]work, err error) {
 			continue
 		}
 		c, err1 := a.Counters(ctx)
-		p, err2 := a.SocketStats(ctx, v.pair.Ends[side].Name)
+		p, err2 := a.SocketStats(ctx, v.port(pair.Side(side)))
 		if err := errors.Join(err1, err2); err != nil {
 			return all, err
 		}
 		all[side] = work{
 			Steps: c.Steps, RxPackets: c.RxPackets, TxPackets: c.TxPackets,
-			Kicks: p[0].Kicks, Lost: dropped(p[0]),
+			Kicks: p[0].Kicks, Lost: dropped(p[0]), Foreign: c.ForeignRx,
 		}
 		for _, p := range v.parties[side] {
 			s, err := p.qp.TCPStats(ctx)

@@ -58,8 +58,8 @@ gone() {
 }
 # With a process that hangs, the row says where the kernel and stag's goroutines are.
 watch() {
-	sleep 160
-	echo "device: no end after 160 s; the kernel's tasks, and the goroutines of stag:"
+	sleep 400
+	echo "device: no end after 400 s; the kernel's tasks, and the goroutines of stag:"
 	for task in /proc/[0-9]*/task/*; do
 		grep -q 'stag\|kblock\|nbd\|dd' $task/comm && cat $task/comm && cat $task/stack
 	done
@@ -112,6 +112,11 @@ sync
 before=$(du -k disk | cut -f 1)
 fstrim $mnt || fail "fstrim"
 [ "$(du -k disk | cut -f 1)" -lt $((before - 8192)) ] || fail "fstrim gave nothing back of $before KiB"
+if command -v fio >fio.log; then # Debian 13's guest has none
+	fio --name=verify --directory=$mnt --size=8m --rw=randwrite --bsrange=4k-64k --direct=1 --ioengine=libaio --iodepth=8 \
+		--verify=crc32c --verify_fatal=1 --end_fsync=1 --fallocate=none >>fio.log 2>&1 || fail "fio"
+	say "fio"
+fi
 umount $mnt
 say "octets, fsck and fstrim"
 

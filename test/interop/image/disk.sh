@@ -11,11 +11,11 @@ storage_programs=(/sbin/iscsid /sbin/iscsiadm /usr/sbin/tgtd /usr/sbin/tgtadm /u
 	/usr/bin/iscsi-ls /usr/bin/iscsi-inq /usr/bin/iscsi-perf /usr/bin/iscsi-readcapacity16
 	/sbin/mkfs.ext4 /sbin/fsck.ext4)
 
-# Modules that rows load by modprobe: initiator, target, disks, and what CHAP and digests
-# compute with.
+# Modules that rows load by modprobe: initiator, target, disks, what CHAP and digests
+# compute with; bonds, and what stag asks about sockets.
 storage_modules=(iscsi_tcp ib_iser sd_mod sg dm_multipath scsi_dh_alua iscsi_target_mod ib_isert
 	target_core_file target_core_iblock target_core_user loop nbd null_blk ext4 crc32c_generic crc32c_intel
-	crc_t10dif md5 sha1_generic sha256_generic sha3_generic 9p 9pnet_virtio)
+	crc_t10dif md5 sha1_generic sha256_generic sha3_generic 9p 9pnet_virtio bonding tcp_diag)
 
 # disk lays out the disk's files in DIRECTORY, and packs them. Their versions are in
 # DIRECTORY.versions.

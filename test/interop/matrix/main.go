@@ -1,7 +1,8 @@
 // Command matrix reads the output of "go test -json" for package interop and prints the
 // matrix while the tests run. Each row has a line with the peer program, the
-// operations, the result and the time. The output of a failed row follows its line. The
-// exit code is 0 only if there was at least one row and all rows passed.
+// operations, the result and the time. The output of a failed row follows its line. Its last
+// lines stand again at the end of the run. The exit code is 0 only if there was at least one
+// row and all rows passed.
 //
 //	go test -tags interop -json ./test/interop | go run ./test/interop/matrix
 package main

@@ -6,7 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
+
+	"github.com/stag-rdma/stag/test/ran/reason"
 )
 
 // event is a line of "go test -json" without the fields that are not needed here.
@@ -32,12 +36,14 @@ type matrix struct {
 	filled  map[string]bool // top-level tests that have rows
 	passed  int
 	failed  []string
-	ended   bool    // the test run reported its end
-	seconds float64 // duration of the run
+	reasons map[string]string // what each failed test has printed
+	ended   bool              // the test run reported its end
+	seconds float64           // duration of the run
 }
 
 func newMatrix(w io.Writer) *matrix {
-	return &matrix{w: w, rows: map[string]*row{}, said: map[string]*strings.Builder{}, began: map[string]bool{}, filled: map[string]bool{}}
+	return &matrix{w: w, rows: map[string]*row{}, said: map[string]*strings.Builder{}, began: map[string]bool{}, filled: map[string]bool{},
+		reasons: map[string]string{}}
 }
 
 const columns = "%-15s %-50s %-20s %-26s %-7s %5s\n"
@@ -96,6 +102,7 @@ func (m *matrix) output(e event) {
 	if e.Test == "" {
 		if verdict := strings.TrimSpace(e.Output); verdict != "PASS" && verdict != "FAIL" && !strings.HasPrefix(verdict, "ok ") {
 			fmt.Fprint(m.w, e.Output)
+			m.reasons[theRun] += e.Output
 		}
 		return
 	}
@@ -108,13 +115,19 @@ func (m *matrix) output(e event) {
 	m.said[e.Test].WriteString(e.Output)
 }
 
+// theRun stands for a run that fails outside of its rows.
+const theRun = "the run itself"
+
 var results = map[string]string{"pass": "ok", "fail": "FAILED", "skip": "NOT RUN"}
 
 func (m *matrix) end(e event) {
 	if e.Test == "" {
 		m.ended, m.seconds = true, e.Elapsed
+		if e.Action != "pass" {
+			m.unfinished()
+		}
 		if e.Action != "pass" && len(m.failed) == 0 {
-			m.failed = append(m.failed, "the run itself")
+			m.failed = append(m.failed, theRun)
 		}
 		return
 	}
@@ -123,6 +136,8 @@ func (m *matrix) end(e event) {
 	if r != nil {
 		fmt.Fprintf(m.w, columns, strings.TrimPrefix(top, "Test"), r.name, r.peer, r.ops, results[e.Action], fmt.Sprintf("%.1f", e.Elapsed))
 	}
+	said := m.said[e.Test]
+	delete(m.said, e.Test)
 	if e.Action == "pass" {
 		if r != nil {
 			m.passed++
@@ -133,8 +148,24 @@ func (m *matrix) end(e event) {
 	if r != nil || !m.failedBelow(e.Test) {
 		m.failed = append(m.failed, e.Test)
 	}
-	if s := m.said[e.Test]; s != nil {
-		fmt.Fprint(m.w, s.String())
+	m.print(e.Test, said)
+}
+
+// print prints what a test that has not passed has printed, and remembers it.
+func (m *matrix) print(test string, said *strings.Builder) {
+	if said != nil {
+		fmt.Fprint(m.w, said.String())
+		m.reasons[test] = said.String()
+	}
+}
+
+// unfinished prints what the tests have printed that ran when the process ended: the time
+// was up, or there was a panic.
+func (m *matrix) unfinished() {
+	for _, test := range slices.Sorted(maps.Keys(m.said)) {
+		fmt.Fprintf(m.w, "UNFINISHED %s\n", test)
+		m.failed = append(m.failed, test)
+		m.print(test, m.said[test])
 	}
 }
 
@@ -147,12 +178,23 @@ func (m *matrix) failedBelow(test string) bool {
 	return false
 }
 
+// reason returns why a row has failed: one line, and below it the last lines that the row
+// has printed before its capture was kept. The dump of the guest follows the capture.
+func (m *matrix) reason(test string) string {
+	said, _, _ := strings.Cut(m.reasons[test], ": capture: ")
+	if at := strings.LastIndexByte(said, '\n'); at >= 0 && len(said) != len(m.reasons[test]) {
+		said = said[:at+1]
+	}
+	lines := append([]string{reason.Line(said)}, reason.Of(said)...)
+	return strings.Join(lines, "\n")
+}
+
 // sum prints the last line. It returns an error if a row failed or is missing.
 func (m *matrix) sum() error {
 	fmt.Fprintf(m.w, "%d rows passed in %.0f s\n", m.passed, m.seconds)
 	var errs []error
 	for _, f := range m.failed {
-		errs = append(errs, fmt.Errorf("%s has not passed", f))
+		errs = append(errs, fmt.Errorf("%s has not passed: %s", f, m.reason(f)))
 	}
 	if !m.ended {
 		errs = append(errs, errors.New("the run was ended before it was done"))

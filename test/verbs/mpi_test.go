@@ -1,0 +1,106 @@
+//go:build verbs
+
+package verbs
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stag-rdma/stag/cmd/stag/pair"
+)
+
+// agent is the program that mpirun calls in place of ssh. Its arguments are a host, which is
+// always the other side, and a command. A shell in the other namespace runs the command.
+const agent = `#!/bin/sh
+while [ "${1#-}" != "$1" ]; do shift; done
+shift
+printf '%s\n' "$*" >"$STAG_TEST_FIFO"
+`
+
+// shell runs each line that it reads.
+const shell = `while :; do while read -r line; do sh -c "$line" </dev/null & done <"$STAG_TEST_FIFO"; done`
+
+// mpiRuns is how often the program runs: no octet may differ in any run.
+const mpiRuns = 20
+
+// compile compiles the MPI program.
+func compile(t *testing.T, compiler string) string {
+	t.Helper()
+	program := filepath.Join(theStage.dir, "octets-"+compiler)
+	if out, err := exec.Command(compiler, "-O2", "-o", program, "testdata/octets.c").CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", compiler, err, out)
+	}
+	return program
+}
+
+// mpi runs a command line of mpirun on side B. The other ranks run on side A. The fifo leads
+// to the shell there.
+func mpi(t *testing.T, name, line string, env []string) {
+	script, fifo := filepath.Join(theStage.dir, "agent"), filepath.Join(theStage.tmp(), "fifo")
+	if err := os.WriteFile(script, []byte(agent), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	os.Remove(fifo)
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(fifo, user, user); err != nil {
+		t.Fatal(err)
+	}
+	env = append(env, "STAG_TEST_FIFO="+fifo)
+	for _, where := range []string{"xdp", "kernel"} {
+		runs := mpiRuns
+		if where == "kernel" {
+			runs = 2
+		}
+		t.Run(where, func(t *testing.T) {
+			judge(t, where, name, "two ranks", func(t *trial) {
+				far, err := t.program(pair.A, []string{"sh", "-c", shell}, env...)
+				t.must(err)
+				t.Cleanup(far.kill)
+				for range runs {
+					t.octets(line, env)
+					if t.Failed() {
+						t.Logf("the other side: %s", tail(far.out.String()))
+						return
+					}
+				}
+			})
+		})
+	}
+}
+
+// octets runs the program once.
+func (t *trial) octets(line string, env []string) {
+	p := t.begin(pair.B, line, env)
+	if err := p.within(limit()); err != nil {
+		t.Errorf("%v", err)
+	}
+	if !strings.Contains(p.out.String(), "2 ranks, 0 octets differ") {
+		t.Errorf("the ranks do not say that no octet differs")
+	}
+	if t.Failed() {
+		t.Logf("%s\n%s", line, tail(p.out.String()))
+	}
+}
+
+// TestOpenMPI: Open MPI over libfabric's verbs;ofi_rxm.
+func TestOpenMPI(t *testing.T) {
+	program := compile(t, "mpicc.openmpi")
+	mpi(t, "Open MPI over verbs;ofi_rxm", "mpirun.openmpi --prefix /usr -np 2 --host "+addrB+":1,"+addrA+":1 --mca plm_rsh_agent "+theStage.dir+"/agent"+
+		" --mca oob_tcp_if_include 192.0.2.0/24 --mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include 'verbs;ofi_rxm'"+
+		" -x LD_LIBRARY_PATH -x FI_PROVIDER "+program, []string{"FI_PROVIDER=verbs;ofi_rxm"})
+}
+
+// TestMPICH: Debian's MPICH uses UCX, with rc_verbs for data and TCP to find the peer.
+func TestMPICH(t *testing.T) {
+	withNode(t)
+	program := compile(t, "mpicc.mpich")
+	mpi(t, "MPICH over UCX rc_verbs", "mpirun.mpich -n 2 -hosts "+addrB+","+addrA+" -launcher ssh -launcher-exec "+theStage.dir+"/agent -disable-hostname-propagation "+
+		program, append([]string{"UCX_TLS=rc_verbs,tcp,self", "UCX_NET_DEVICES=all"}, roce...))
+}

@@ -1,0 +1,87 @@
+//go:build verbs
+
+package verbs
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const perftestPort = 18515
+
+// perftestRow matches a line of results: octets, iterations, and numbers.
+var perftestRow = regexp.MustCompile(`(?m)^ *(\d+)[ \t]+(\d+)((?:[ \t]+\d+\.\d+)+)[ \t]*$`)
+
+// perftest is a row of a program of perftest. sizes is how many lines of results it prints.
+func perftest(program, options string, sizes int, env []string, kernel bool) row {
+	line := program + " -F " + options
+	return row{
+		server: line, client: line + " " + addrA, port: perftestPort, env: env, kernel: kernel,
+		check: func(t *trial, _, client string) { saneFigures(t, client, sizes) },
+	}
+}
+
+// saneFigures checks that the figures are there and positive.
+func saneFigures(t *trial, out string, sizes int) {
+	rows := perftestRow.FindAllStringSubmatch(out, -1)
+	if len(rows) != sizes {
+		t.Errorf("%d lines of results, and not %d", len(rows), sizes)
+	}
+	for _, m := range rows {
+		figure, err := strconv.ParseFloat(strings.Fields(m[3])[1], 64)
+		if err != nil || figure <= 0 {
+			t.Errorf("the average in %q is not positive", m[0])
+		}
+	}
+}
+
+// allSizes is the number of sizes of -a: 2^1 to 2^23.
+const allSizes = 23
+
+// TestPerftest: all tests with -R. the tests with Writes have no -e.
+func TestPerftest(t *testing.T) {
+	for _, kind := range []string{"send", "write", "read"} {
+		bw, lat := "ib_"+kind+"_bw", "ib_"+kind+"_lat"
+		rows := []row{
+			perftest(bw, "-R -n "+pick(1000, 100000), 1, nil, true),
+			perftest(bw, "-R -a -n "+pick(10, 1000), allSizes, nil, false),
+			perftest(bw, "-R -b -n "+pick(500, 20000), 1, nil, true),
+			perftest(bw, "-R -q 8 -n "+pick(200, 10000), 1, nil, true),
+			perftest(lat, "-R -n "+pick(500, 20000), 1, nil, true),
+			perftest(lat, "-R -a -n "+pick(10, 500), allSizes, nil, false),
+		}
+		if kind != "write" {
+			rows = append(rows, perftest(bw, "-R -e -n "+pick(500, 20000), 1, nil, true),
+				perftest(lat, "-R -e -n "+pick(500, 20000), 1, nil, true))
+		}
+		play(t, rows...)
+	}
+}
+
+// TestAtomics: both atomic operations of RFC 7306.
+func TestAtomics(t *testing.T) {
+	for _, kind := range []string{"FETCH_AND_ADD", "CMP_AND_SWAP"} {
+		play(t, perftest("ib_atomic_bw", "-R -A "+kind+" -n "+pick(500, 20000), 1, nil, true),
+			perftest("ib_atomic_lat", "-R -A "+kind+" -n "+pick(500, 20000), 1, nil, false))
+	}
+}
+
+// flushed is what ibv_rc_pingpong says of its receives if the peer has everything and closes its QP
+// before the last Send here has completed. docs/verbs.md has it among the limits.
+const flushed = "Failed status Work Request Flushed Error (5) for wr_id 1"
+
+// TestByQPN: perftest without -R exchanges GIDs and QPNs over its own TCP connection. It does so
+// only with adapters that are not iWARP.
+func TestByQPN(t *testing.T) {
+	for _, program := range []string{"ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_send_lat", "ib_write_lat", "ib_read_lat"} {
+		play(t, perftest(program, "-x 0 -n "+pick(500, 20000), 1, roce, true))
+	}
+	play(t, perftest("ib_write_bw", "-x 0 -q 8 -n "+pick(200, 5000), 1, roce, false),
+		row{late: flushed, server: "ibv_rc_pingpong -g 0 -c -n 500", client: "ibv_rc_pingpong -g 0 -c -n 500 " + addrA, port: perftestPort, kernel: true,
+			check: says("500 iters", "Mbit/sec")},
+		row{late: flushed, server: "ibv_rc_pingpong -g 0 -c -e -n 500", client: "ibv_rc_pingpong -g 0 -c -e -n 500 " + addrA, port: perftestPort, kernel: true,
+			env: roce, check: says("500 iters", "Mbit/sec")},
+	)
+}
