@@ -37,6 +37,7 @@ func TestInstall(t *testing.T) {
 	for _, name := range []string{"bin/stag", "share/man/man8/stag.8", "share/man/man8/stag-metrics.8",
 		"share/bash-completion/completions/stag", "share/zsh/site-functions/_stag", "share/fish/vendor_completions.d/stag.fish",
 		"lib/systemd/system/stag@.service", "lib/systemd/system/stag-metrics.service", "lib/systemd/system/stag-iscsi-target.service",
+		"lib/systemd/system/stagd.service", "lib/systemd/system/stagd.socket",
 		"share/stag/grafana/stag.json", "share/doc/stag/README.md", "share/doc/stag/LICENSE", "share/doc/stag/docs/metrics.md", "share/doc/stag/docs/examples/kv/main.go"} {
 		info, err := os.Stat(filepath.Join(prefix, name))
 		if err != nil || info.Size() == 0 {
@@ -119,6 +120,7 @@ func units(t *testing.T, prefix string) {
 		"stag-metrics.service":      "metrics -v",
 		"stag-iscsi-target.service": "iscsi target --chap-file %d/chap",
 		"stag-attach@eth1.service":  "iscsi attach",
+		"stagd.service":             "daemon",
 	} {
 		file := filepath.Join(prefix, "lib/systemd/system", strings.Replace(unit, "eth1", "", 1))
 		starts := startsOf(t, file)
@@ -164,6 +166,15 @@ func verify(t *testing.T, file, unit string) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, unit), text, 0o644); err != nil {
 		t.Fatal(err)
+	}
+	sockets, err := filepath.Glob(filepath.Join(filepath.Dir(file), "*.socket")) // a service may require one
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, socket := range sockets {
+		if err := os.Symlink(socket, filepath.Join(dir, filepath.Base(socket))); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
 		t.Logf("no systemd-analyze here to look at %s", unit)

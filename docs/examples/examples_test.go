@@ -163,7 +163,7 @@ func TestKV(t *testing.T) {
 			{[]string{"get", at, "shape"}, 0, "shape is round, version 1\n"},
 			{[]string{"get", at, "size"}, 1, "kv: \"size\": no such key\n"},
 			{[]string{"put", at, "", "empty"}, 1, "kv: a key of 0 octets and a value of 5: choose 1 to 64 and 0 to 160\n"},
-			{[]string{"get", at}, 1, "kv: usage: kv [-i IFACE] serve ADDR | put ADDR KEY VALUE | get ADDR KEY\n"},
+			{[]string{"get", at}, 1, "kv: usage: kv [-i IFACE,...] serve ADDR | put ADDR KEY VALUE | get ADDR KEY\n"},
 		} {
 			out, errs := s.run(c.code, "kv", c.args...)
 			if out+errs != c.want {

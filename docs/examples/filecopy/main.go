@@ -7,8 +7,8 @@
 //	go run ./docs/examples/filecopy receive 127.0.0.1:7471 copy.bin
 //	go run ./docs/examples/filecopy send 127.0.0.1:7471 original.bin
 //
-// With -i IFACE the command uses a network interface, as root. Without -i it uses the
-// kernel's TCP, and needs no rights.
+// With -i IFACE, or -i IFACE,IFACE, the command uses network interfaces, as root.
+// Without -i it uses the kernel's TCP, and needs no rights.
 package main
 
 import (
@@ -19,12 +19,13 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/stag-rdma/stag/rdma"
 )
 
-const usage = "usage: filecopy [-i IFACE] receive ADDR FILE | send ADDR FILE"
+const usage = "usage: filecopy [-i IFACE,...] receive ADDR FILE | send ADDR FILE"
 
 // Both ends have the same constants. The receiver's memory has places for chunks of
 // chunkLen octets. The constant chunks is the number of places. Chunk n of the file
@@ -45,7 +46,7 @@ const (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	ifc := flag.String("i", "", "network interface; empty: the kernel's TCP")
+	ifc := flag.String("i", "", "network interfaces, with commas between them; empty: the kernel's TCP")
 	flag.Parse()
 	if err := run(ctx, *ifc, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "filecopy:", err)
@@ -56,7 +57,7 @@ func main() {
 func run(ctx context.Context, ifc string, args []string) error {
 	config := rdma.Config{KernelPort: true}
 	if ifc != "" {
-		config = rdma.Config{Ports: []string{ifc}}
+		config = rdma.Config{Ports: strings.Split(ifc, ",")}
 	}
 	if len(args) != 3 || args[0] != "receive" && args[0] != "send" {
 		return errors.New(usage)

@@ -6,8 +6,8 @@
 //	go run ./docs/examples/kv put 127.0.0.1:7471 colour green
 //	go run ./docs/examples/kv get 127.0.0.1:7471 colour
 //
-// With -i IFACE the command uses a network interface, as root. Without -i it uses the
-// kernel's TCP, and needs no rights.
+// With -i IFACE, or -i IFACE,IFACE, the command uses network interfaces, as root.
+// Without -i it uses the kernel's TCP, and needs no rights.
 package main
 
 import (
@@ -17,17 +17,18 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/stag-rdma/stag/rdma"
 )
 
-const usage = "usage: kv [-i IFACE] serve ADDR | put ADDR KEY VALUE | get ADDR KEY"
+const usage = "usage: kv [-i IFACE,...] serve ADDR | put ADDR KEY VALUE | get ADDR KEY"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	ifc := flag.String("i", "", "network interface; empty: the kernel's TCP")
+	ifc := flag.String("i", "", "network interfaces, with commas between them; empty: the kernel's TCP")
 	flag.Parse()
 	if err := run(ctx, *ifc, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "kv:", err)
@@ -38,7 +39,7 @@ func main() {
 func run(ctx context.Context, ifc string, args []string) error {
 	config := rdma.Config{KernelPort: true}
 	if ifc != "" {
-		config = rdma.Config{Ports: []string{ifc}}
+		config = rdma.Config{Ports: strings.Split(ifc, ",")}
 	}
 	if len(args) < 2 {
 		return errors.New(usage)
