@@ -5,12 +5,19 @@
 FUZZTIME ?= 10s
 BIN ?= bin
 PREFIX ?= /usr/local
-.PHONY: all build generate test demo interop fuzz bench man install uninstall lint clean
+.PHONY: all build verbs generate test demo interop verbs-test fuzz bench man install uninstall lint clean
 
 all: build lint test
 
 build:
 	CGO_ENABLED=0 go build -trimpath -o $(BIN)/stag ./cmd/stag
+
+# libibverbs.so.1 and librdmacm.so.1, in C, for programs that know nothing of stag. Only
+# this target takes a C compiler and the headers of rdma-core.
+verbs:
+	@command -v $(firstword $(CC)) >/dev/null || { echo "make verbs: no C compiler $(CC): install gcc" >&2; exit 1; }
+	@printf '#include <infiniband/verbs.h>\n#include <rdma/rsocket.h>\n' | $(CC) -E - >/dev/null 2>&1 || { echo "make verbs: no infiniband/verbs.h or rdma/rsocket.h: install libibverbs-dev and librdmacm-dev (Debian, Ubuntu) or rdma-core-devel (Fedora)" >&2; exit 1; }
+	$(MAKE) -C rdma/verbs OUT=$(abspath $(BIN))/verbs
 
 # The BPF objects and their Go, which are in the repository. It takes clang 14.
 generate:
@@ -25,7 +32,12 @@ demo:
 
 # Against Linux's soft-iWARP driver, rping and perftest in a guest; as root.
 interop:
-	bash test/interop/image/prepare.sh && bash test/interop/image/trixie.sh && go test -tags interop -json -count=1 -timeout 20m ./test/interop | go run ./test/interop/matrix
+	bash test/interop/image/prepare.sh && bash test/interop/image/trixie.sh && go test -tags interop -json -count=1 -timeout 45m ./test/interop | go run ./test/interop/matrix
+
+# Programs of the distribution over stag's libibverbs and librdmacm, between two
+# namespaces; as root. It takes what .ci/run installs.
+verbs-test:
+	go test -tags verbs -json -count=1 -timeout 45m -p 1 ./test/verbs ./test/verbs/suite | go run ./test/interop/matrix
 
 fuzz:
 	bash test/fuzz.sh $(FUZZTIME)
@@ -43,9 +55,10 @@ AT = $(DESTDIR)$(PREFIX)
 # Where links of the documents lead whose files are not installed.
 SOURCE = https://github.com/stag-rdma/stag/blob/main
 EXAMPLES = $(filter-out %_test.go,$(wildcard docs/examples/*/*.go))
-UNITS = $(notdir $(wildcard docs/systemd/*.service))
+UNITS = $(notdir $(wildcard docs/systemd/*.service docs/systemd/*.socket))
 install: $(if $(wildcard $(BIN)/stag.fish),,man)
 	install -D -m 0755 -t $(AT)/bin $(BIN)/stag
+	for f in $(wildcard $(BIN)/verbs/*.so.1); do install -D -m 0644 -t $(AT)/lib/stag $$f || exit 1; done
 	install -D -m 0644 -t $(AT)/share/man/man8 $(BIN)/man/*.8
 	install -D -m 0644 $(BIN)/stag.bash $(AT)/share/bash-completion/completions/stag
 	install -D -m 0644 $(BIN)/stag.zsh $(AT)/share/zsh/site-functions/_stag
@@ -64,10 +77,10 @@ install: $(if $(wildcard $(BIN)/stag.fish),,man)
 uninstall:
 	rm -f $(AT)/bin/stag $(AT)/share/man/man8/stag.8 $(AT)/share/man/man8/stag-*.8 $(UNITS:%=$(AT)/lib/systemd/system/%)
 	rm -f $(AT)/share/bash-completion/completions/stag $(AT)/share/zsh/site-functions/_stag $(AT)/share/fish/vendor_completions.d/stag.fish
-	rm -rf $(AT)/share/stag $(AT)/share/doc/stag
+	rm -rf $(AT)/share/stag $(AT)/share/doc/stag $(AT)/lib/stag
 
 lint:
-	test -z "$$(gofmt -l . | tee /dev/stderr)" && go vet ./... && go tool staticcheck ./... && go vet -tags interop ./test/interop && go tool staticcheck -tags interop ./test/interop
+	test -z "$$(gofmt -l . | tee /dev/stderr)" && go vet ./... && go tool staticcheck ./... && go vet -tags interop ./test/interop && go tool staticcheck -tags interop ./test/interop && go vet -tags verbs ./test/verbs/... && go tool staticcheck -tags verbs ./test/verbs/...
 
 clean:
 	rm -rf $(BIN) coverage.out && go clean -testcache
