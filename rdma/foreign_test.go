@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stag-rdma/stag/test/need"
 	"github.com/stag-rdma/stag/test/tenant"
 )
 
@@ -234,6 +235,7 @@ func (r *rig) untouched(p *tenant.Tenant, addr uint64, n int) {
 // While a peer writes without a pause, the process begins a setuid program, which has memory
 // at the same address. It is never written to.
 func TestForeignExecOfASetuidProgram(t *testing.T) {
+	need.Root(t)
 	r := newLoopback(t)
 	dir, err := os.MkdirTemp("", "stag-setuid-")
 	r.Must(err)

@@ -2,12 +2,15 @@ package rig
 
 import (
 	"os"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // NoLeaks fails the test if at its end the process has more goroutines or open files
@@ -21,6 +24,7 @@ func NoLeaks(t testing.TB) {
 func noLeaks(t testing.TB, within time.Duration) {
 	t.Helper()
 	pollster(t)
+	signals()
 	runtime.GC() // finalizers close files of earlier tests
 	goroutines, files := runtime.NumGoroutine(), Files(t)
 	t.Cleanup(func() {
@@ -47,6 +51,14 @@ func pollster(t testing.TB) {
 	Must(t, err)
 	Check(t, r.Close())
 	Check(t, w.Close())
+}
+
+// signals makes os/signal begin its goroutine. It never ends, go test -fuzz begins it in
+// the middle of a test, and NoLeaks must not count it as a leak.
+func signals() {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, unix.SIGWINCH)
+	signal.Stop(c)
 }
 
 // Files returns the targets of this process's open descriptors, sorted.

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/offload/reach"
+	"github.com/stag-rdma/stag/test/need"
 	"github.com/stag-rdma/stag/test/rig"
 )
 
@@ -29,8 +30,13 @@ type Tenant struct {
 // Start starts a tenant. It ends with the test.
 func Start(t testing.TB) *Tenant { return start(t, nil) }
 
-// StartAs starts a tenant with the rights of another user.
+// StartAs starts a tenant with the rights of another user. That takes root, unless the
+// user is the test's own.
 func StartAs(t testing.TB, user uint32) *Tenant {
+	if uint32(os.Geteuid()) == user {
+		return Start(t)
+	}
+	need.Root(t)
 	return start(t, &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}})
 }
 
