@@ -199,6 +199,7 @@ func TestReportOverOutages(t *testing.T) {
 	x.Eventually("the reads go on", func() bool { look(); return done.Load() > before+20 })
 	cancel()
 	<-ended
+	look()
 	s := x.report(0).ISCSI[0]
 	if s.Recoveries < 5 || x.value(s.Counters, "iscsi_initiator", "recoveries") != s.Recoveries || s.Error == "" || last[0]["iscsi_initiator.recoveries"] != s.Recoveries {
 		t.Errorf("%+v; the sum is %d", s, last[0]["iscsi_initiator.recoveries"])
