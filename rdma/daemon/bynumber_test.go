@@ -87,6 +87,30 @@ func TestConnectByNumber(t *testing.T) {
 	})
 }
 
+// When the peer destroys its QP, receives here stay posted: nothing tells the other end with
+// InfiniBand either.
+func TestReceivesOutlastNumberedPeer(t *testing.T) {
+	s := newMeeting(t)
+	a, b := s.client(t).end(), s.client(t).end()
+	a.qp.meet(b.qp.qpn)
+	b.qp.meet(a.qp.qpn)
+	a.qp.receive(rdma.RecvWR{ID: 1}, rdma.RecvWR{ID: 2})
+	b.qp.post(rdma.SendWR{ID: 3, Op: rdma.WRSend, Flags: rdma.Signaled})
+	a.recvs.succeed(1)
+	b.sends.succeed(3)
+	b.c.destroy(proto.KindQP, b.qp.handle)
+	s.Eventually("the connection has ended", func() bool {
+		return a.c.do(proto.OpQueryQP, a.qp.handle, nil).QPAttr().State == stateErr
+	})
+	if w, ok := a.recvs.Next(); ok {
+		t.Fatalf("completion %+v", w)
+	}
+	a.qp.modify(proto.QPAttr{Mask: maskState, State: stateErr})
+	if w := a.recvs.wait(); w.ID != 2 || w.Status != rdma.Flushed {
+		t.Errorf("completion %+v", w)
+	}
+}
+
 // A QP that is told to meet one which meets another one fails, with an event.
 func TestConnectToMistakenQP(t *testing.T) {
 	s := newMeeting(t)

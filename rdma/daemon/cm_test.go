@@ -442,19 +442,3 @@ func TestPrivateDataLimits(t *testing.T) {
 	}
 	c.ended()
 }
-
-// After the end of a connection of the connection manager, receives are flushed with every
-// personality.
-func TestReceivesAreFlushed(t *testing.T) {
-	s := newScene(t)
-	for _, style := range []proto.Personality{proto.PersonalityIWARP, proto.PersonalityRoCE} {
-		as := func(m *proto.Message) { m.Hello().Personality = style }
-		a, b := pair(s.client(t, as), s.client(t, as))
-		b.qp.receive(rdma.RecvWR{ID: 9})
-		a.c.do(proto.OpDisconnect, a.id, nil)
-		b.events.want(cmDisconnected)
-		if w := b.recvs.wait(); w.ID != 9 || w.Status != rdma.Flushed {
-			t.Errorf("personality %d: %+v", style, w)
-		}
-	}
-}

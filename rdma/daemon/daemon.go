@@ -32,6 +32,9 @@ type Config struct {
 	RequestTimeout time.Duration
 	// HelloTimeout is how long a connection may take to send its first message. 0 means 5 s.
 	HelloTimeout time.Duration
+	// FlushDelay is how long receives stay posted after the peer of a connection has
+	// disconnected, if the client does not disconnect itself meanwhile. 0 means 1 s.
+	FlushDelay time.Duration
 
 	Rendezvous rendezvous.Config // of QPs that are connected by number
 
@@ -56,6 +59,9 @@ func (c Config) fill() (Config, error) {
 	}
 	if c.HelloTimeout == 0 {
 		c.HelloTimeout = 5 * time.Second
+	}
+	if c.FlushDelay == 0 {
+		c.FlushDelay = time.Second
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

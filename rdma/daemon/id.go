@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -56,6 +55,7 @@ type id struct {
 	request       *request // of a peer's request
 	qp            *qp
 	cancel        context.CancelFunc // ends the attempt to connect
+	parted        chan struct{}      // closed when the client has disconnected, or destroyed the identifier
 }
 
 // Numbers of librdmacm.
@@ -96,7 +96,7 @@ func (c *client) makeID(m *proto.Message) (reply, error) {
 	if err := c.account.take(ofIDs, 1); err != nil {
 		return reply{}, err
 	}
-	i := &id{client: c, handle: c.daemon.handle(), stream: s, cookie: p.Cookie}
+	i := &id{client: c, handle: c.daemon.handle(), stream: s, cookie: p.Cookie, parted: make(chan struct{})}
 	m.Handle = i.handle
 	if err := c.objects.add(i.handle, i); err != nil {
 		i.close()
@@ -113,6 +113,7 @@ func (i *id) close() error {
 	i.mu.Lock()
 	was, q := i.stage, i.qp
 	i.stage = destroyed
+	i.part()
 	l, r, cancel, s := i.listener, i.request, i.cancel, i.stream
 	i.listener, i.request, i.cancel, i.qp = nil, nil, nil, nil
 	i.free()
@@ -123,7 +124,7 @@ func (i *id) close() error {
 	if cancel != nil {
 		cancel()
 	}
-	if was == connected {
+	if q != nil && (was == connected || was == disconnected) {
 		q.qp.Fail()
 	}
 	if r != nil {
@@ -268,33 +269,6 @@ func (c *client) getOption(m *proto.Message) (reply, error) {
 	return reply{}, nil
 }
 
-// disconnectLimit is how long a connection may take to end in good order.
-const disconnectLimit = 5 * time.Second
-
-func (c *client) disconnect(m *proto.Message) (reply, error) {
-	i, err := c.idOf(m)
-	if err != nil {
-		return reply{}, err
-	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	switch i.stage {
-	case disconnected:
-		return reply{}, nil
-	case connected:
-	default:
-		return reply{}, i.wrongStage("disconnect")
-	}
-	q := i.qp
-	return reply{}, c.run(func() {
-		ctx, cancel := context.WithTimeout(c.life, disconnectLimit)
-		defer cancel()
-		if q.qp.Disconnect(ctx) != nil {
-			q.qp.Abort()
-		}
-	})
-}
-
 func (c *client) establish(m *proto.Message) (reply, error) {
 	i, err := c.idOf(m)
 	if err != nil {
@@ -328,29 +302,6 @@ func (i *id) isUp(q *qp, kind uint32) {
 		}
 	})
 	i.client.aside.Go(func() { i.follow(q) })
-}
-
-// follow waits for the end of the connection.
-func (i *id) follow(q *qp) {
-	select {
-	case <-q.qp.Done():
-	case <-i.client.life.Done():
-		return
-	}
-	i.mu.Lock()
-	if i.stage == connected {
-		i.stage = disconnected
-	}
-	i.mu.Unlock()
-	status := int32(0)
-	if q.qp.Err() != nil {
-		status = -int32(unix.ECONNRESET)
-	}
-	q.qp.Fail() // flushes receives that KeepReceives has kept
-	i.event(cmDisconnected, status, nil)
-	if i.client.style == proto.PersonalityRoCE { // iWARP devices of Linux have no such event
-		i.event(cmTimewaitExit, 0, nil)
-	}
 }
 
 // depth turns a read depth of librdmacm into one of ConnParams.

@@ -120,7 +120,7 @@ func (b *backlog) ask(r *rdma.ConnRequest) {
 	parent.mu.Lock()
 	child := &id{
 		client: c, handle: c.daemon.handle(), stage: requested, stream: parent.stream, tos: parent.tos,
-		local: peer.Local, remote: peer.Remote, request: q,
+		local: peer.Local, remote: peer.Remote, request: q, parted: make(chan struct{}),
 	}
 	gone := parent.stage == destroyed
 	parent.mu.Unlock()
