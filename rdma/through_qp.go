@@ -88,6 +88,9 @@ func (c *QPConfig) throughDaemon() (flags uint32, err error) {
 	if c.Hold == 0 {
 		flags |= proto.QPNoHold
 	}
+	if !c.KeepReceives {
+		flags |= proto.QPNoKeep
+	}
 	return flags, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -66,7 +67,7 @@ func (s *scene) sent(e *rdma.Endpoint, want rdma.WCOp) rdma.Completion {
 
 // A Go program uses an adapter in a daemon as it uses one of its own.
 func TestThroughDaemon(t *testing.T) {
-	s := newScene(t)
+	s := newScene(t, func(c *Config) { c.FlushDelay = time.Hour }) // receives must be flushed before
 	x, y := s.program(), s.program()
 	at, err := x.Attributes()
 	if err != nil || len(at.Ports) != 1 || at.Ports[0].Path != "daemon" || len(at.Ports[0].Addresses) == 0 {

@@ -100,6 +100,7 @@ const (
 const (
 	QPSignalAll uint32 = 1
 	QPNoHold    uint32 = 2
+	QPNoKeep    uint32 = 4
 
 	ReachCopied uint32 = 1
 	ReachMapped uint32 = 2

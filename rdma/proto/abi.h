@@ -197,6 +197,7 @@ struct stag_cq {
 
 #define STAG_QP_SIGNAL_ALL 1u
 #define STAG_QP_NO_HOLD    2u /* a Send that finds no receive ends the connection */
+#define STAG_QP_NO_KEEP    4u /* receives are flushed as soon as the connection has ended */
 
 /* QP. Descriptor in the answer: one memfd with the send ring at 0 and the receive ring at
  * recv_offset. The bit of both rings in the bell page is bit. A QP with an SRQ has no

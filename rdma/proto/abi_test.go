@@ -104,7 +104,7 @@ var constants = map[string]uint64{
 	"STAG_PERSONALITY_IWARP": uint64(PersonalityIWARP), "STAG_PERSONALITY_ROCE": uint64(PersonalityRoCE),
 	"STAG_FEATURE_ATOMICS": FeatureAtomics, "STAG_FEATURE_IMMEDIATE": FeatureImmediate, "STAG_FEATURE_SRQ": FeatureSRQ, "STAG_FEATURE_MW": FeatureMW,
 	"STAG_FEATURE_RESIZE_CQ": FeatureResizeCQ, "STAG_FEATURE_BY_QPN": FeatureByQPN, "STAG_FEATURE_COPIED": FeatureCopied, "STAG_FEATURE_MAPPED": FeatureMapped, "STAG_FEATURE_HOLD": FeatureHold,
-	"STAG_QP_SIGNAL_ALL": uint64(QPSignalAll), "STAG_QP_NO_HOLD": uint64(QPNoHold), "STAG_REACH_COPIED": uint64(ReachCopied), "STAG_REACH_MAPPED": uint64(ReachMapped),
+	"STAG_QP_SIGNAL_ALL": uint64(QPSignalAll), "STAG_QP_NO_HOLD": uint64(QPNoHold), "STAG_QP_NO_KEEP": uint64(QPNoKeep), "STAG_REACH_COPIED": uint64(ReachCopied), "STAG_REACH_MAPPED": uint64(ReachMapped),
 	"STAG_SRQ_DEPTH": uint64(SRQDepth), "STAG_SRQ_LIMIT": uint64(SRQLimit), "STAG_CONN_RESPONSE": uint64(ConnResponse),
 
 	"STAG_IMM_NONE": uint64(work.NoImm), "STAG_IMM_WIDE": uint64(work.WideImm), "STAG_IMM_SHORT": uint64(work.ShortImm),
