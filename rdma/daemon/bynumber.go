@@ -82,25 +82,6 @@ func (q *qp) meet(a *proto.QPAttr) error {
 	return err
 }
 
-// partLimit is how long the destruction of a QP waits for the other end.
-const partLimit = 500 * time.Millisecond
-
-// part ends a connection by number in good order, before the QP is destroyed. InfiniBand does
-// not tell the other end, which may still wait for its completions. A reset would flush them.
-func (q *qp) part(life context.Context) {
-	q.mu.Lock()
-	orderly := q.numbered && q.qp.State() == rdma.RTS
-	q.mu.Unlock()
-	if !orderly {
-		return
-	}
-	ctx, cancel := context.WithTimeout(life, partLimit)
-	defer cancel()
-	if err := q.qp.Disconnect(ctx); err != nil {
-		q.client.log.Debug("the other end has not closed", "qp", q.qp.Number(), "err", err)
-	}
-}
-
 // unmet puts the QP into the error state, because there is no connection.
 func (q *qp) unmet(err error) {
 	q.client.log.Info("QP not connected", "qp", q.qp.Number(), "err", err)

@@ -108,12 +108,13 @@ func (c *client) makeID(m *proto.Message) (reply, error) {
 func (i *id) kind() proto.Kind { return proto.KindID }
 func (i *id) events() uint32   { return i.sent.count() }
 
-// close destroys the identifier. A connection that it has made is reset.
+// close destroys the identifier. A connection that it has made is reset, unless the client has
+// disconnected it.
 func (i *id) close() error {
 	i.mu.Lock()
 	was, q := i.stage, i.qp
 	i.stage = destroyed
-	i.part()
+	stays := i.part()
 	l, r, cancel, s := i.listener, i.request, i.cancel, i.stream
 	i.listener, i.request, i.cancel, i.qp = nil, nil, nil, nil
 	i.free()
@@ -124,7 +125,7 @@ func (i *id) close() error {
 	if cancel != nil {
 		cancel()
 	}
-	if q != nil && (was == connected || was == disconnected) {
+	if q != nil && (was == connected && stays || was == disconnected) {
 		q.qp.Fail()
 	}
 	if r != nil {

@@ -6,11 +6,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stag-rdma/stag/rdma"
 	"github.com/stag-rdma/stag/rdma/proto"
 )
 
 // disconnectLimit is how long a connection may take to end in good order.
 const disconnectLimit = 5 * time.Second
+
+// partLimit is how long the destruction of a QP that is connected by number waits for the other
+// end.
+const partLimit = 500 * time.Millisecond
 
 // disconnect is OpDisconnect.
 func (c *client) disconnect(m *proto.Message) (reply, error) {
@@ -23,17 +28,11 @@ func (c *client) disconnect(m *proto.Message) (reply, error) {
 	switch was {
 	case connected:
 		defer i.mu.Unlock()
-		err := c.run(func() {
-			ctx, cancel := context.WithTimeout(c.life, disconnectLimit)
-			defer cancel()
-			if q.qp.Disconnect(ctx) != nil {
-				q.qp.Abort()
-			}
-		})
-		if err == nil {
-			i.part()
+		if err := q.leave(); err != nil {
+			return reply{}, err
 		}
-		return reply{}, err
+		i.part()
+		return reply{}, nil
 	case disconnected:
 		i.part()
 		i.mu.Unlock()
@@ -47,12 +46,63 @@ func (c *client) disconnect(m *proto.Message) (reply, error) {
 	}
 }
 
-// part notes that the client wants no more of the connection. The caller must hold i.mu.
-func (i *id) part() {
+// leave begins to end the connection in good order, if that has not begun.
+func (q *qp) leave() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.leaving != nil {
+		return nil
+	}
+	c, leaving := q.client, make(chan struct{})
+	err := c.run(func() {
+		defer close(leaving)
+		ctx, cancel := context.WithTimeout(c.life, disconnectLimit)
+		defer cancel()
+		if q.qp.Disconnect(ctx) != nil {
+			q.qp.Abort()
+		}
+	})
+	if err == nil {
+		q.leaving = leaving
+	}
+	return err
+}
+
+// part lets a connection end in good order, before the QP is destroyed. A program may destroy its
+// QP as soon as it has called rdma_disconnect, and adapters still deliver what it has sent. With a
+// connection by number, InfiniBand does not tell the other end, which may still wait for its
+// completions. A reset would flush them.
+func (q *qp) part(life context.Context) {
+	q.mu.Lock()
+	leaving := q.leaving
+	orderly := q.numbered && q.qp.State() == rdma.RTS
+	q.mu.Unlock()
+	if leaving != nil {
+		select {
+		case <-leaving:
+		case <-life.Done():
+		}
+		return
+	}
+	if !orderly {
+		return
+	}
+	ctx, cancel := context.WithTimeout(life, partLimit)
+	defer cancel()
+	if err := q.qp.Disconnect(ctx); err != nil {
+		q.client.log.Debug("the other end has not closed", "qp", q.qp.Number(), "err", err)
+	}
+}
+
+// part notes that the client wants no more of the connection. part reports whether the client
+// had wanted more. The caller must hold i.mu.
+func (i *id) part() (first bool) {
 	select {
 	case <-i.parted:
+		return false
 	default:
 		close(i.parted)
+		return true
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stag-rdma/stag/rdma"
 	"github.com/stag-rdma/stag/rdma/proto"
+	"github.com/stag-rdma/stag/test/rig"
 )
 
 // bothStyles runs f with two connected clients of each personality.
@@ -82,4 +83,29 @@ func TestReceivesAfterError(t *testing.T) {
 			t.Errorf("status %d", m.CMEvent().Status)
 		}
 	})
+}
+
+// A program that disconnects and destroys everything at once loses nothing that it has sent.
+func TestDestroyAfterDisconnect(t *testing.T) {
+	s := newScene(t)
+	for range 10 {
+		s.bothStyles(t, func(t *testing.T, a, b *rawEnd) {
+			a.qp.post(rdma.SendWR{ID: 1, Op: rdma.WRSend, Flags: rdma.Signaled}, rdma.SendWR{ID: 2, Op: rdma.WRSend, Flags: rdma.Signaled})
+			a.sends.succeed(1, 2)
+			a.c.do(proto.OpDisconnect, a.id, nil)
+			destroyed := make(chan struct{})
+			go func() {
+				defer close(destroyed)
+				a.c.destroy(proto.KindID, a.id)
+				a.c.destroy(proto.KindQP, a.qp.handle)
+			}()
+			time.Sleep(5 * time.Millisecond) // for a reset, which must not come
+			b.qp.receive(rdma.RecvWR{ID: 8}, rdma.RecvWR{ID: 9})
+			b.recvs.succeed(8, 9)
+			if m := b.events.want(cmDisconnected); m.CMEvent().Status != 0 {
+				t.Errorf("status %d", m.CMEvent().Status)
+			}
+			rig.Wait(t, destroyed, "the QP is destroyed")
+		})
+	}
 }

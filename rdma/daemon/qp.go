@@ -24,9 +24,10 @@ type qp struct {
 
 	mu       sync.Mutex // guards the fields below
 	attr     proto.QPAttr
-	asksSQD  bool // the client has asked for the event SQ_DRAINED
-	attached bool // the QP has a connection, or somebody is making one
-	numbered bool // it was made by number
+	asksSQD  bool          // the client has asked for the event SQ_DRAINED
+	attached bool          // the QP has a connection, or somebody is making one
+	numbered bool          // it was made by number
+	leaving  chan struct{} // closed when the connection has ended after the client's disconnect; nil before it
 }
 
 // Numbers of libibverbs.
