@@ -10,7 +10,7 @@ import (
 )
 
 // Version is the version of every layout in abi.h (STAG_VERSION).
-const Version = 8
+const Version = 9
 
 // Magic is the first word of a valid steering record.
 const Magic = 0x53544700 | Version
@@ -18,7 +18,8 @@ const Magic = 0x53544700 | Version
 // These are the names of the maps and of the program in the object. Pins have the same
 // names.
 const (
-	MapFlows   = steerMapFlows
+	MapFlows4  = steerMapFlows4
+	MapFlows6  = steerMapFlows6
 	MapSocks   = steerMapXsks
 	MapLanes   = steerMapLanes
 	MapStats   = steerMapStats
@@ -29,9 +30,9 @@ const (
 	Program    = steerProgStagSteer
 )
 
-// Spec returns the compiled steering program and its maps. MapFlows, MapSocks, MapTable
-// and MapPages have one entry each, so the caller must set their sizes. The program
-// does not use MapTable and MapPages.
+// Spec returns the compiled steering program and its maps. MapFlows4, MapFlows6, MapSocks,
+// MapTable and MapPages have one entry each, so the caller must set their sizes. The
+// program does not use MapTable and MapPages.
 func Spec() (*ebpf.CollectionSpec, error) {
 	spec, err := loadSteer()
 	if err != nil {
@@ -117,9 +118,9 @@ const NoOwner uint16 = 0xffff
 // Lanes is the largest number of lanes of all adapters that share MapLanes (STAG_LANES).
 const Lanes = 1024
 
-// FlowKey is struct stag_flow_key: the addresses, ports and VLAN of a connection as
-// arriving packets carry them. NewFlowKey makes a FlowKey. Keys can be compared with
-// ==.
+// FlowKey identifies a connection of either address family: the addresses, ports and VLAN
+// as arriving packets carry them. NewFlowKey makes a FlowKey. Keys can be compared with ==.
+// InMap gives the key that the program looks up.
 type FlowKey struct {
 	Remote     [16]byte // IPv4 uses the first 4 octets, and the rest is zero
 	Local      [16]byte
@@ -127,7 +128,44 @@ type FlowKey struct {
 	LocalPort  [2]byte // network order
 	VLAN       uint16  // VLAN id, 0 for untagged
 	Family     uint8   // 4 or 6
-	Pad        uint8   // zero
+	Pad        uint8   // zero; without it a comparison would cost more
+}
+
+// Key4 is struct stag_flow_key4, the key of a flow in MapFlows4.
+type Key4 struct {
+	Remote, Local [4]byte
+	Ports         [2][2]byte // remote and local, in network order
+	VLAN          uint32
+}
+
+// Key6 is struct stag_flow_key6, the key of a flow in MapFlows6.
+type Key6 struct {
+	Remote, Local [16]byte
+	Ports         [2][2]byte
+	VLAN          uint32
+}
+
+// InMap returns the name of the map that has the flow, and the flow's key there: a Key4
+// or a Key6.
+func (k FlowKey) InMap() (name string, key any) {
+	ports := [2][2]byte{k.RemotePort, k.LocalPort}
+	if k.Family == 4 {
+		return MapFlows4, Key4{[4]byte(k.Remote[:4]), [4]byte(k.Local[:4]), ports, uint32(k.VLAN)}
+	}
+	return MapFlows6, Key6{k.Remote, k.Local, ports, uint32(k.VLAN)}
+}
+
+// FlowKey returns the FlowKey of which InMap returns k.
+func (k Key4) FlowKey() FlowKey {
+	f := FlowKey{RemotePort: k.Ports[0], LocalPort: k.Ports[1], VLAN: uint16(k.VLAN), Family: 4}
+	copy(f.Remote[:], k.Remote[:])
+	copy(f.Local[:], k.Local[:])
+	return f
+}
+
+// FlowKey returns the FlowKey of which InMap returns k.
+func (k Key6) FlowKey() FlowKey {
+	return FlowKey{k.Remote, k.Local, k.Ports[0], k.Ports[1], uint16(k.VLAN), 6, 0}
 }
 
 // NewFlowKey returns the key of the connection between two ends of one address family.
@@ -206,22 +244,23 @@ const PageLen = 8
 // layouts of the other maps.
 type Config struct {
 	Version    uint32
-	KeySize    uint16 // octets
+	Key6Size   uint16 // octets of a key of MapFlows6
 	FlowSize   uint16 // octets
 	RecordSize uint16 // octets
 	Reasons    uint16 // number of entries in MapStats
 	EntrySize  uint16 // octets of an entry of MapTable
-	Reserved   uint16
+	Key4Size   uint16 // octets of a key of MapFlows4
 }
 
 // Layout returns the Config of this build.
 func Layout() Config {
 	return Config{
 		Version:    Version,
-		KeySize:    uint16(binary.Size(FlowKey{})),
+		Key6Size:   uint16(binary.Size(Key6{})),
 		FlowSize:   uint16(binary.Size(Flow{})),
 		RecordSize: RecordLen,
 		Reasons:    uint16(Reasons),
 		EntrySize:  EntryLen,
+		Key4Size:   uint16(binary.Size(Key4{})),
 	}
 }

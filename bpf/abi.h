@@ -13,7 +13,7 @@
 #include <linux/types.h>
 #include <stddef.h>
 
-#define STAG_VERSION 8 /* version of all layouts here; raise it when one of them changes */
+#define STAG_VERSION 9 /* version of all layouts here; raise it when one of them changes */
 
 #define STAG_MAGIC (0x53544700u | STAG_VERSION) /* "STG" and the version */
 
@@ -42,26 +42,35 @@ enum stag_flags {
 	STAG_FPDU = 1 << 0, /* the payload begins with a tagged FPDU: see stag */
 };
 
-/* The key of `flows`: addresses, ports and VLAN as arriving packets carry them. */
-struct stag_flow_key {
-	__u8 remote[16]; /* IPv4: the first 4 octets, the rest zero */
-	__u8 local[16];
-	__be16 remote_port;
-	__be16 local_port;
-	__u16 vlan;  /* VLAN id; 0: untagged */
-	__u8 family; /* 4 or 6 */
-	__u8 pad;    /* zero */
+/*
+ * The keys of `flows4` and `flows6`: addresses, ports and VLAN as arriving packets carry
+ * them. IPv4 has a map of its own because a lookup costs more with a longer key.
+ */
+struct stag_flow_key4 {
+	__u8 remote[4];
+	__u8 local[4];
+	__be16 ports[2]; /* remote, local: the order in which an arriving segment has them */
+	__u32 vlan;      /* VLAN id; 0: untagged */
 };
-STAG_SIZE(struct stag_flow_key, 40);
-STAG_AT(struct stag_flow_key, remote, 0);
-STAG_AT(struct stag_flow_key, local, 16);
-STAG_AT(struct stag_flow_key, remote_port, 32);
-STAG_AT(struct stag_flow_key, local_port, 34);
-STAG_AT(struct stag_flow_key, vlan, 36);
-STAG_AT(struct stag_flow_key, family, 38);
-STAG_AT(struct stag_flow_key, pad, 39);
+STAG_SIZE(struct stag_flow_key4, 16);
+STAG_AT(struct stag_flow_key4, remote, 0);
+STAG_AT(struct stag_flow_key4, local, 4);
+STAG_AT(struct stag_flow_key4, ports, 8);
+STAG_AT(struct stag_flow_key4, vlan, 12);
 
-/* The value of `flows`. Go code writes it; the program reads it and writes orphaned. */
+struct stag_flow_key6 {
+	__u8 remote[16];
+	__u8 local[16];
+	__be16 ports[2]; /* remote, local */
+	__u32 vlan;
+};
+STAG_SIZE(struct stag_flow_key6, 40);
+STAG_AT(struct stag_flow_key6, remote, 0);
+STAG_AT(struct stag_flow_key6, local, 16);
+STAG_AT(struct stag_flow_key6, ports, 32);
+STAG_AT(struct stag_flow_key6, vlan, 36);
+
+/* The value of both maps. Go code writes it; the program reads it and writes orphaned. */
 struct stag_flow {
 	__u32 flow;  /* 20-bit index below, 12-bit generation above */
 	__u8 kind;   /* enum stag_kind, not ICMP */
@@ -206,21 +215,21 @@ STAG_AT(struct stag_entry, translation, 60);
 /* The one entry of `config`. A process checks it before it trusts a pinned map. */
 struct stag_config {
 	__u32 version; /* STAG_VERSION */
-	__u16 key_size;
+	__u16 key6_size;
 	__u16 flow_size;
 	__u16 record_size;
 	__u16 reasons; /* length of `stats` */
 	__u16 entry_size;
-	__u16 reserved;
+	__u16 key4_size;
 };
 STAG_SIZE(struct stag_config, 16);
 STAG_AT(struct stag_config, version, 0);
-STAG_AT(struct stag_config, key_size, 4);
+STAG_AT(struct stag_config, key6_size, 4);
 STAG_AT(struct stag_config, flow_size, 6);
 STAG_AT(struct stag_config, record_size, 8);
 STAG_AT(struct stag_config, reasons, 10);
 STAG_AT(struct stag_config, entry_size, 12);
-STAG_AT(struct stag_config, reserved, 14);
+STAG_AT(struct stag_config, key4_size, 14);
 
 /* The one entry of `options`. The loader writes it when it loads the program, or later. */
 struct stag_options {
@@ -250,7 +259,7 @@ enum stag_reason {
 	STAG_SHORT_TCP,
 	STAG_SHORT_ICMP, /* the frame ends within the ICMP message, up to octet 8 of the quoted segment */
 	STAG_NOT_IP,     /* ARP, a second VLAN tag, 802.1ad, ... */
-	STAG_BAD_IP,     /* impossible version, header length or total length */
+	STAG_BAD_IP,     /* impossible version or header length; or a flow's packet ends before its IP header says */
 	STAG_IP_OPTIONS, /* IPv4 with options, or IPv6 with an extension header */
 	STAG_FRAGMENT,
 	STAG_NOT_TCP,

@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"encoding/binary"
+	"fmt"
 	"net/netip"
 	"reflect"
 	"strings"
@@ -64,10 +65,11 @@ func layoutInGo(v any) layout {
 
 func TestLayoutsMatchC(t *testing.T) {
 	for name, mirror := range map[string]any{
-		"stag_flow_key": FlowKey{},
-		"stag_flow":     Flow{},
-		"stag_config":   Config{},
-		"stag_options":  Options{},
+		"stag_flow_key4": Key4{},
+		"stag_flow_key6": Key6{},
+		"stag_flow":      Flow{},
+		"stag_config":    Config{},
+		"stag_options":   Options{},
 	} {
 		if c, g := layoutInC(t, name), layoutInGo(mirror); !reflect.DeepEqual(c, g) {
 			t.Errorf("%s in C: %v\nin Go: %v", name, c, g)
@@ -109,7 +111,8 @@ func TestMapsInObject(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, size := range map[string][2]uint32{
-		MapFlows:   {uint32(binary.Size(FlowKey{})), uint32(binary.Size(Flow{}))},
+		MapFlows4:  {16, uint32(binary.Size(Flow{}))},
+		MapFlows6:  {40, uint32(binary.Size(Flow{}))},
 		MapSocks:   {4, 4},
 		MapLanes:   {4, 4},
 		MapStats:   {4, 8},
@@ -130,8 +133,8 @@ func TestMapsInObject(t *testing.T) {
 	if n := spec.Maps[MapLanes].MaxEntries; n != Lanes {
 		t.Errorf("room for %d lanes in C, %d in Go", n, Lanes)
 	}
-	if len(spec.Maps) != 8 {
-		t.Errorf("%d maps, want 8", len(spec.Maps))
+	if len(spec.Maps) != 9 {
+		t.Errorf("%d maps, want 9", len(spec.Maps))
 	}
 	for _, name := range []string{MapTable, MapPages} {
 		if m := spec.Maps[name]; m.Type != ebpf.Array || m.Flags&unix.BPF_F_MMAPABLE == 0 {
@@ -162,6 +165,10 @@ func TestFlowKeyRoundTrip(t *testing.T) {
 		}
 		if k.RemoteAddr().String() != c.wantR || k.LocalAddr().String() != c.wantL || k.Family != c.family || k.VLAN != c.vlan {
 			t.Errorf("%s from %s: %v", c.local, c.remote, k)
+		}
+		name, in := k.InMap()
+		if back := in.(interface{ FlowKey() FlowKey }).FlowKey(); back != k || name != fmt.Sprintf("flows%d", c.family) {
+			t.Errorf("%v is %v in map %s, which is %v", k, in, name, back)
 		}
 	}
 }

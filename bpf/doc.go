@@ -4,8 +4,8 @@
 // the engine gets the packet. abi.h defines the layouts, and abi.go mirrors them. The
 // compiled objects are committed. `go generate` compiles them again with clang.
 //
-// These maps belong to the program: flows (FlowKey to Flow), xsks (receive queue to
-// AF_XDP socket), stats (Reason to a count per CPU), lanes (lane to the AF_XDP socket
+// These maps belong to the program: flows4 and flows6 (Key4 and Key6 to Flow), xsks
+// (receive queue to AF_XDP socket), stats (Reason to a count per CPU), lanes (lane to the AF_XDP socket
 // of its engine), options (one Options) and config (one Config). Two more maps belong
 // to the adapter, and the program does not read them. tpt is the translation and
 // protection table (package tpt describes its entries). att holds the page lists of

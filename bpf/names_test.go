@@ -36,10 +36,10 @@ func TestNames(t *testing.T) {
 // TestLayoutsMatchC compares with the C structures.
 func TestLayout(t *testing.T) {
 	l := bpf.Layout()
-	if l.Version != bpf.Version || int(l.KeySize) != binary.Size(bpf.FlowKey{}) || int(l.FlowSize) != binary.Size(bpf.Flow{}) {
+	if l.Version != bpf.Version || int(l.Key4Size) != binary.Size(bpf.Key4{}) || int(l.Key6Size) != binary.Size(bpf.Key6{}) || int(l.FlowSize) != binary.Size(bpf.Flow{}) {
 		t.Errorf("%+v", l)
 	}
-	if l.RecordSize != bpf.RecordLen || l.EntrySize != bpf.EntryLen || int(l.Reasons) != int(bpf.Reasons) || l.Reserved != 0 {
+	if l.RecordSize != bpf.RecordLen || l.EntrySize != bpf.EntryLen || int(l.Reasons) != int(bpf.Reasons) {
 		t.Errorf("%+v", l)
 	}
 }

@@ -21,7 +21,7 @@ const (
 	ShortTCP      // the frame ends within its TCP header
 	ShortICMP     // the frame ends within its ICMP message, up to octet 8 of the quoted segment
 	NotIP         // ARP, a second VLAN tag, 802.1ad and others
-	BadIP         // impossible version, header length or total length
+	BadIP         // impossible version or header length, or a packet of a flow that ends before its IP header says
 	IPOptions     // IPv4 with options, IPv6 with an extension header
 	Fragment      // an IPv4 or IPv6 fragment, including the first
 	NotTCP        // neither TCP nor ICMP

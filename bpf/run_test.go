@@ -36,7 +36,7 @@ func newBench(t testing.TB) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec.Maps[bpf.MapFlows].MaxEntries = 64
+	spec.Maps[bpf.MapFlows4].MaxEntries, spec.Maps[bpf.MapFlows6].MaxEntries = 64, 64
 	spec.Maps[bpf.MapSocks].MaxEntries = 4
 	coll, err := ebpf.NewCollection(spec)
 	if err != nil {
@@ -91,7 +91,8 @@ func (b *bench) flow(remote, local string, vlan uint16, f bpf.Flow) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	if err := b.maps[bpf.MapFlows].Put(key, f); err != nil {
+	name, in := key.InMap()
+	if err := b.maps[name].Put(in, f); err != nil {
 		b.t.Fatal(err)
 	}
 }

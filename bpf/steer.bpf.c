@@ -18,19 +18,27 @@
 #include <bpf/bpf_helpers.h>
 
 #include "abi.h"
+#include "packet.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 /*
- * The flows of an adapter. The programs on all ports of the adapter read them. The
- * loader sets max_entries of flows and xsks.
+ * The flows of an adapter, by address family. The programs on all ports of the adapter
+ * read them. The loader sets max_entries of flows4, flows6 and xsks.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
-	__type(key, struct stag_flow_key);
+	__type(key, struct stag_flow_key4);
 	__type(value, struct stag_flow);
-} flows SEC(".maps");
+} flows4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct stag_flow_key6);
+	__type(value, struct stag_flow);
+} flows6 SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_XSKMAP);
@@ -94,83 +102,6 @@ struct {
 	__type(value, struct stag_config);
 } config SEC(".maps");
 
-struct vlan_tag {
-	__be16 tci;
-	__be16 proto;
-};
-
-/* A tagged FPDU up to its STag: RFC 5044 §4.1, RFC 5041 §4.2, RFC 5040 §4.1. */
-struct tagged_fpdu {
-	__be16 ulpdu_len;
-	__u8 ddp;   /* T 0x80, version 0x03 */
-	__u8 rdmap; /* version 0xc0 */
-	__be32 stag;
-	__be64 offset;
-};
-#define TAGGED_ULPDU_MIN 14
-
-/* ICMP and ICMPv6 (RFC 792, RFC 4443 §2.1); linux/icmp.h needs a C library. */
-struct icmp_header {
-	__u8 type;
-	__u8 code;
-	__sum16 sum;
-	__be32 rest;
-};
-#define ICMP_UNREACHABLE 3
-#define ICMP_CODE_TOO_BIG 4 /* fragmentation needed */
-#define ICMPV6_TOO_BIG 2
-
-/* The octets of a TCP header that every ICMP quotation has (RFC 792). */
-struct quoted_ports {
-	__be16 source;
-	__be16 dest;
-	__be32 seq;
-};
-
-/* A position in a packet. The verifier knows that every octet before `pos` exists. */
-struct cursor {
-	void *pos;
-	void *end;
-	__u16 offset; /* of pos in the packet: the difference would take CAP_PERFMON, too */
-};
-
-/*
- * TAKE points header at the next header and steps over it. TAKE is 0 if the header is
- * cut off. It does not set header to NULL then. A comparison of a packet pointer with
- * NULL needs CAP_PERFMON, and this program must load without CAP_PERFMON.
- */
-#define TAKE(c, header) ((header) = (c)->pos, step((c), sizeof(*(header))))
-
-static __always_inline int step(struct cursor *c, __u32 size)
-{
-	if (c->pos + size > c->end)
-		return 0;
-	c->pos += size;
-	c->offset += size;
-	return 1;
-}
-
-/*
- * step_words steps over TCP options, which are up to 10 words. Adding a variable
- * to a packet's pointer needs CAP_PERFMON; adding a constant does not.
- */
-static __always_inline int step_words(struct cursor *c, __u32 words)
-{
-	switch (words) {
-	case 0: return 1;
-	case 1: return step(c, 4);
-	case 2: return step(c, 8);
-	case 3: return step(c, 12);
-	case 4: return step(c, 16);
-	case 5: return step(c, 20);
-	case 6: return step(c, 24);
-	case 7: return step(c, 28);
-	case 8: return step(c, 32);
-	case 9: return step(c, 36);
-	}
-	return step(c, 40);
-}
-
 static __always_inline void count(enum stag_reason why)
 {
 	__u32 index = why;
@@ -183,12 +114,20 @@ static __always_inline void count(enum stag_reason why)
 /*
  * leave counts the reason why and returns the verdict on a packet that is not
  * steered. leave must not be inlined: the object's BTF has the types of a
- * function's parameters only if the function is not inlined.
+ * function's parameters only if the function is not inlined. Reasons of ordinary
+ * traffic that is not stag's have pass instead, which costs no call.
  */
 static __noinline int leave(enum stag_reason why, int verdict)
 {
 	count(why);
 	return verdict;
+}
+
+/* pass does the same as leave for a packet that the kernel gets. */
+static __always_inline int pass(enum stag_reason why)
+{
+	count(why);
+	return XDP_PASS;
 }
 
 /*
@@ -200,9 +139,9 @@ static __noinline int leave(enum stag_reason why, int verdict)
  * peer. The wait is needed because an ending process closes the sockets that reserve the
  * ports of its connections a little later than the sockets of its queues.
  */
-static __noinline int stranded(const struct stag_flow_key *key)
+static __noinline int stranded(void *flows, const void *key)
 {
-	struct stag_flow *f = bpf_map_lookup_elem(&flows, key);
+	struct stag_flow *f = bpf_map_lookup_elem(flows, key);
 	const struct stag_options *o;
 	__u32 owner, zero = 0;
 	__u64 now;
@@ -220,22 +159,39 @@ static __noinline int stranded(const struct stag_flow_key *key)
 		f->orphaned = now;
 	if (now - f->orphaned < o->orphan_wait)
 		return leave(STAG_NO_SOCKET, XDP_DROP);
-	bpf_map_delete_elem(&flows, key);
+	bpf_map_delete_elem(flows, key);
 	return leave(STAG_ORPHANED, XDP_PASS);
 }
 
 /*
- * steer writes the record and redirects the packet to this queue's socket. The socket
- * gets the fragments of a packet as one packet. If the packet is too long for the socket,
- * steer drops it, because the kernel must not see it: see the redirect below.
+ * unfit returns why a flow's packet is not steered, or STAG_STEERED. A packet may not end
+ * before end, where its IP header says that it ends, nor be too long for the socket. Packets
+ * without a flow are not checked: the kernel gets them anyway, and the length costs a call.
  */
-static __always_inline int steer(struct xdp_md *ctx, const struct stag_record *r,
-				 const struct stag_flow_key *key, __u32 longest)
+static __always_inline enum stag_reason unfit(struct xdp_md *ctx, __u32 end, __u32 longest)
+{
+	/* This length includes fragments. The cursor sees only the linear part. */
+	__u32 length = bpf_xdp_get_buff_len(ctx);
+
+	if (end > length)
+		return STAG_BAD_IP;
+	return longest && length > longest ? STAG_TOO_LONG : STAG_STEERED;
+}
+
+/* refuse decides on a packet that is unfit. The kernel must not see one that is too long:
+ * see the redirect in steer. */
+static __always_inline int refuse(enum stag_reason why)
+{
+	return leave(why, why == STAG_TOO_LONG ? XDP_DROP : XDP_PASS);
+}
+
+/*
+ * steer writes the record and redirects the packet to this queue's socket. The socket
+ * gets the fragments of a packet as one packet.
+ */
+static __always_inline int steer(struct xdp_md *ctx, const struct stag_record *r, void *flows, const void *key)
 {
 	enum stag_reason why = STAG_STEERED_BARE;
-
-	if (longest && bpf_xdp_get_buff_len(ctx) > longest)
-		return leave(STAG_TOO_LONG, XDP_DROP);
 
 	/* This call fails if the driver has no room in front of the packet. */
 	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*r)) == 0) {
@@ -249,22 +205,22 @@ static __always_inline int steer(struct xdp_md *ctx, const struct stag_record *r
 	/* If the slot is empty, the packet must not pass while the engine lives. The
 	 * kernel no longer has the connection, and would answer with a reset. */
 	if (bpf_redirect_map(&xsks, ctx->rx_queue_index, XDP_DROP) != XDP_REDIRECT)
-		return stranded(key);
+		return stranded(flows, key);
 	count(why);
 	return XDP_REDIRECT;
 }
 
 /* steer_rare does the same as steer, but is not inlined, for the reason given at leave. */
 static __noinline int steer_rare(struct xdp_md *ctx, const struct stag_record *r,
-				 const struct stag_flow_key *key, __u32 longest)
+				 void *flows, const void *key)
 {
-	return steer(ctx, r, key, longest);
+	return steer(ctx, r, flows, key);
 }
 
 /* look_up finds the flow and copies magic, flow, kind and owner into the record. */
-static __always_inline const struct stag_flow *look_up(const struct stag_flow_key *key, struct stag_record *r)
+static __always_inline const struct stag_flow *look_up(void *flows, const void *key, struct stag_record *r)
 {
-	const struct stag_flow *f = bpf_map_lookup_elem(&flows, key);
+	const struct stag_flow *f = bpf_map_lookup_elem(flows, key);
 
 	if (!f)
 		return 0;
@@ -289,54 +245,74 @@ static __always_inline void note_fpdu(struct cursor *c, __u32 len, struct stag_r
 	r->stag = bpf_ntohl(f->stag);
 }
 
-/* tcp decides on a whole TCP packet whose IP payload is len octets. */
-static __always_inline int tcp(struct xdp_md *ctx, struct cursor *c, __u32 len,
-			       struct stag_flow_key *key, struct stag_record *r)
+/*
+ * WORDS copies octets of a header into a part of a key. Both begin at a word. A key is
+ * written by words, because the lookup reads words: a word that was written in pieces can
+ * be read only after all pieces have left the processor's store buffer.
+ */
+#define WORDS(to, from, octets) \
+	__builtin_memcpy(__builtin_assume_aligned(to, 4), __builtin_assume_aligned(from, 4), octets)
+
+/*
+ * tcp decides on a TCP packet that ends at end, as its IP header says. The caller has
+ * filled in the rest of key; ports is the part that tcp fills in.
+ */
+static __always_inline int tcp(struct xdp_md *ctx, struct cursor *c, __u32 end,
+			       void *flows, const void *key, void *ports, struct stag_record *r)
 {
+	__u32 header, len = end - c->offset;
 	const struct stag_flow *f;
 	const struct tcphdr *tcp;
-	__u32 header;
+	enum stag_reason why;
 
 	if (!TAKE(c, tcp))
 		return leave(STAG_SHORT_TCP, XDP_PASS);
-	key->remote_port = tcp->source;
-	key->local_port = tcp->dest;
-	f = look_up(key, r);
+	WORDS(ports, &tcp->source, sizeof(tcp->source) + sizeof(tcp->dest));
+	f = look_up(flows, key, r);
 	if (!f)
-		return leave(STAG_NO_FLOW, XDP_PASS);
+		return pass(STAG_NO_FLOW);
+	why = unfit(ctx, end, f->longest);
+	if (why)
+		return refuse(why);
 	header = tcp->doff * 4;
 	if (header < sizeof(*tcp) || header > len)
 		return leave(STAG_BAD_TCP, XDP_PASS);
 	if (!step_words(c, tcp->doff - sizeof(*tcp) / 4))
 		return leave(STAG_SHORT_TCP, XDP_PASS);
 	note_fpdu(c, len - header, r);
-	return steer(ctx, r, key, f->longest);
+	return steer(ctx, r, flows, key);
 }
 
 /*
  * quoted decides on an ICMP "too big". The quotation is a segment that this machine
- * sent, so the source of the quotation is the local end.
+ * sent, so the source of the quotation is the local end. For key and ports see tcp.
  */
-static __always_inline int quoted(struct xdp_md *ctx, struct cursor *c,
-				  struct stag_flow_key *key, struct stag_record *r)
+static __always_inline int quoted(struct xdp_md *ctx, struct cursor *c, __u32 end, void *flows,
+				  const void *key, __be16 *ports, struct stag_record *r)
 {
-	const struct quoted_ports *ports;
+	const struct quoted_ports *q;
 	const struct stag_flow *f;
+	enum stag_reason why;
 
-	if (!TAKE(c, ports))
+	if (!TAKE(c, q))
 		return leave(STAG_SHORT_ICMP, XDP_PASS);
-	key->local_port = ports->source;
-	key->remote_port = ports->dest;
-	f = look_up(key, r);
+	ports[0] = q->dest;
+	ports[1] = q->source;
+	f = look_up(flows, key, r);
 	if (!f)
 		return leave(STAG_ICMP_NO_FLOW, XDP_PASS);
+	why = unfit(ctx, end, f->longest);
+	if (why)
+		return refuse(why);
 	r->kind = STAG_KIND_ICMP;
-	return steer_rare(ctx, r, key, f->longest);
+	return steer_rare(ctx, r, flows, key);
 }
 
-static __always_inline int icmp4(struct xdp_md *ctx, struct cursor *c, __u32 len,
-				 struct stag_flow_key *key, struct stag_record *r)
+static __always_inline int icmp4(struct xdp_md *ctx, struct cursor *c, __u32 end,
+				 __u32 vlan, struct stag_record *r)
 {
+	struct stag_flow_key4 key = {.vlan = vlan};
+	__u32 len = end - c->offset;
 	const struct icmp_header *icmp;
 	const struct iphdr *ip;
 
@@ -352,14 +328,16 @@ static __always_inline int icmp4(struct xdp_md *ctx, struct cursor *c, __u32 len
 	if (ip->version != 4 || ip->ihl != 5 || ip->protocol != IPPROTO_TCP ||
 	    ip->frag_off & bpf_htons(0x3fff))
 		return leave(STAG_ICMP_OTHER, XDP_PASS);
-	__builtin_memcpy(key->local, &ip->saddr, sizeof(ip->saddr));
-	__builtin_memcpy(key->remote, &ip->daddr, sizeof(ip->daddr));
-	return quoted(ctx, c, key, r);
+	WORDS(key.local, &ip->saddr, sizeof(ip->saddr));
+	WORDS(key.remote, &ip->daddr, sizeof(ip->daddr));
+	return quoted(ctx, c, end, &flows4, &key, key.ports, r);
 }
 
-static __always_inline int icmp6(struct xdp_md *ctx, struct cursor *c, __u32 len,
-				 struct stag_flow_key *key, struct stag_record *r)
+static __always_inline int icmp6(struct xdp_md *ctx, struct cursor *c, __u32 end,
+				 __u32 vlan, struct stag_record *r)
 {
+	struct stag_flow_key6 key = {.vlan = vlan};
+	__u32 len = end - c->offset;
 	const struct icmp_header *icmp;
 	const struct ipv6hdr *ip;
 
@@ -373,42 +351,34 @@ static __always_inline int icmp6(struct xdp_md *ctx, struct cursor *c, __u32 len
 		return leave(STAG_SHORT_ICMP, XDP_PASS);
 	if (ip->version != 6 || ip->nexthdr != IPPROTO_TCP)
 		return leave(STAG_ICMP_OTHER, XDP_PASS);
-	__builtin_memcpy(key->local, &ip->saddr, sizeof(ip->saddr));
-	__builtin_memcpy(key->remote, &ip->daddr, sizeof(ip->daddr));
-	return quoted(ctx, c, key, r);
+	WORDS(key.local, &ip->saddr, sizeof(ip->saddr));
+	WORDS(key.remote, &ip->daddr, sizeof(ip->daddr));
+	return quoted(ctx, c, end, &flows6, &key, key.ports, r);
 }
 
-/* whole reports whether the packet is as long as its IP header says. */
-static __always_inline int whole(struct xdp_md *ctx, __u32 l3, __u32 ip_len)
+static __always_inline int ip4(struct xdp_md *ctx, struct cursor *c, __u32 vlan, struct stag_record *r)
 {
-	/* This length includes fragments. The cursor sees only the linear part. */
-	return l3 + ip_len <= bpf_xdp_get_buff_len(ctx);
-}
-
-static __always_inline int ip4(struct xdp_md *ctx, struct cursor *c,
-			       struct stag_flow_key *key, struct stag_record *r)
-{
+	struct stag_flow_key4 key = {.vlan = vlan};
 	const struct iphdr *ip;
-	__u32 len, l3 = c->offset;
+	__u32 len, end = c->offset;
 
 	if (!TAKE(c, ip))
 		return leave(STAG_SHORT_IP4, XDP_PASS);
 	len = bpf_ntohs(ip->tot_len);
-	if (ip->version != 4 || ip->ihl < 5 || len < ip->ihl * 4 || !whole(ctx, l3, len))
+	if (ip->version != 4 || ip->ihl < 5 || len < ip->ihl * 4)
 		return leave(STAG_BAD_IP, XDP_PASS);
 	if (ip->ihl != 5)
 		return leave(STAG_IP_OPTIONS, XDP_PASS);
 	if (ip->frag_off & bpf_htons(0x3fff)) /* more to come, or not the first */
 		return leave(STAG_FRAGMENT, XDP_PASS);
-	key->family = 4;
-	len -= sizeof(*ip);
+	end += len;
 	if (ip->protocol == IPPROTO_ICMP)
-		return icmp4(ctx, c, len, key, r);
+		return icmp4(ctx, c, end, vlan, r);
 	if (ip->protocol != IPPROTO_TCP)
-		return leave(STAG_NOT_TCP, XDP_PASS);
-	__builtin_memcpy(key->remote, &ip->saddr, sizeof(ip->saddr));
-	__builtin_memcpy(key->local, &ip->daddr, sizeof(ip->daddr));
-	return tcp(ctx, c, len, key, r);
+		return pass(STAG_NOT_TCP);
+	WORDS(key.remote, &ip->saddr, sizeof(ip->saddr));
+	WORDS(key.local, &ip->daddr, sizeof(ip->daddr));
+	return tcp(ctx, c, end, &flows4, &key, key.ports, r);
 }
 
 /* extended reports whether next is an extension header, not a protocol. */
@@ -418,29 +388,28 @@ static __always_inline int extended(__u8 next)
 	       next == IPPROTO_AH;
 }
 
-static __always_inline int ip6(struct xdp_md *ctx, struct cursor *c,
-			       struct stag_flow_key *key, struct stag_record *r)
+static __always_inline int ip6(struct xdp_md *ctx, struct cursor *c, __u32 vlan, struct stag_record *r)
 {
+	struct stag_flow_key6 key = {.vlan = vlan};
 	const struct ipv6hdr *ip;
-	__u32 len, l3 = c->offset;
+	__u32 end = c->offset + sizeof(*ip);
 
 	if (!TAKE(c, ip))
 		return leave(STAG_SHORT_IP6, XDP_PASS);
-	len = bpf_ntohs(ip->payload_len);
-	if (ip->version != 6 || !whole(ctx, l3, sizeof(*ip) + len))
+	end += bpf_ntohs(ip->payload_len);
+	if (ip->version != 6)
 		return leave(STAG_BAD_IP, XDP_PASS);
 	if (ip->nexthdr == IPPROTO_FRAGMENT)
 		return leave(STAG_FRAGMENT, XDP_PASS);
 	if (extended(ip->nexthdr))
 		return leave(STAG_IP_OPTIONS, XDP_PASS);
-	key->family = 6;
 	if (ip->nexthdr == IPPROTO_ICMPV6)
-		return icmp6(ctx, c, len, key, r);
+		return icmp6(ctx, c, end, vlan, r);
 	if (ip->nexthdr != IPPROTO_TCP)
-		return leave(STAG_NOT_TCP, XDP_PASS);
-	__builtin_memcpy(key->remote, &ip->saddr, sizeof(ip->saddr));
-	__builtin_memcpy(key->local, &ip->daddr, sizeof(ip->daddr));
-	return tcp(ctx, c, len, key, r);
+		return pass(STAG_NOT_TCP);
+	WORDS(key.remote, &ip->saddr, sizeof(ip->saddr));
+	WORDS(key.local, &ip->daddr, sizeof(ip->daddr));
+	return tcp(ctx, c, end, &flows6, &key, key.ports, r);
 }
 
 SEC("xdp.frags")
@@ -450,9 +419,9 @@ int stag_steer(struct xdp_md *ctx)
 		.pos = (void *)(long)ctx->data,
 		.end = (void *)(long)ctx->data_end,
 	};
-	struct stag_flow_key key = {};
 	struct stag_record r = {};
 	const struct ethhdr *eth;
+	__u32 vlan = 0;
 	__be16 proto;
 
 	if (!TAKE(&c, eth))
@@ -463,12 +432,12 @@ int stag_steer(struct xdp_md *ctx)
 
 		if (!TAKE(&c, tag))
 			return leave(STAG_SHORT_VLAN, XDP_PASS);
-		key.vlan = bpf_ntohs(tag->tci) & 0x0fff;
+		vlan = bpf_ntohs(tag->tci) & 0x0fff;
 		proto = tag->proto;
 	}
 	if (proto == bpf_htons(ETH_P_IP))
-		return ip4(ctx, &c, &key, &r);
+		return ip4(ctx, &c, vlan, &r);
 	if (proto == bpf_htons(ETH_P_IPV6))
-		return ip6(ctx, &c, &key, &r);
-	return leave(STAG_NOT_IP, XDP_PASS);
+		return ip6(ctx, &c, vlan, &r);
+	return pass(STAG_NOT_IP);
 }

@@ -18,7 +18,8 @@ import (
 const (
 	steerMapAtt        = "att"
 	steerMapConfig     = "config"
-	steerMapFlows      = "flows"
+	steerMapFlows4     = "flows4"
+	steerMapFlows6     = "flows6"
 	steerMapLanes      = "lanes"
 	steerMapOptions    = "options"
 	steerMapStats      = "stats"
@@ -78,7 +79,8 @@ type steerProgramSpecs struct {
 type steerMapSpecs struct {
 	Att     *ebpf.MapSpec `ebpf:"att"`
 	Config  *ebpf.MapSpec `ebpf:"config"`
-	Flows   *ebpf.MapSpec `ebpf:"flows"`
+	Flows4  *ebpf.MapSpec `ebpf:"flows4"`
+	Flows6  *ebpf.MapSpec `ebpf:"flows6"`
 	Lanes   *ebpf.MapSpec `ebpf:"lanes"`
 	Options *ebpf.MapSpec `ebpf:"options"`
 	Stats   *ebpf.MapSpec `ebpf:"stats"`
@@ -114,7 +116,8 @@ func (o *steerObjects) Close() error {
 type steerMaps struct {
 	Att     *ebpf.Map `ebpf:"att"`
 	Config  *ebpf.Map `ebpf:"config"`
-	Flows   *ebpf.Map `ebpf:"flows"`
+	Flows4  *ebpf.Map `ebpf:"flows4"`
+	Flows6  *ebpf.Map `ebpf:"flows6"`
 	Lanes   *ebpf.Map `ebpf:"lanes"`
 	Options *ebpf.Map `ebpf:"options"`
 	Stats   *ebpf.Map `ebpf:"stats"`
@@ -126,7 +129,8 @@ func (m *steerMaps) Close() error {
 	return _SteerClose(
 		m.Att,
 		m.Config,
-		m.Flows,
+		m.Flows4,
+		m.Flows6,
 		m.Lanes,
 		m.Options,
 		m.Stats,

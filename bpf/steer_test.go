@@ -74,6 +74,7 @@ func TestPassed(t *testing.T) {
 		{"IPv6 longer than the frame", to6(packet.TCP{IP: packet.IP{LengthChange: 1}}), bpf.BadIP},
 
 		{"unknown flow", packet.TCP{IP: stranger}.Bytes(), bpf.NoFlow},
+		{"unknown flow, longer than the frame", packet.TCP{IP: packet.IP{Src: "192.0.2.2:2001", LengthChange: 1}}.Bytes(), bpf.NoFlow},
 		{"ends swapped", ours(false).Bytes(), bpf.NoFlow},
 		{"another VLAN", packet.TCP{Link: packet.Link{VLAN: []uint16{101}}}.Bytes(), bpf.NoFlow},
 		{"IPv6 address that begins as the IPv4 one",
@@ -123,10 +124,10 @@ func TestCutOff(t *testing.T) {
 		frame []byte
 		bounds
 	}{
-		"IPv4":   {to4(packet.TCP{}), bounds{{14, bpf.ShortEthernet}, {34, bpf.ShortIP4}, {54, bpf.BadIP}}},
-		"IPv6":   {to6(packet.TCP{}), bounds{{14, bpf.ShortEthernet}, {54, bpf.ShortIP6}, {74, bpf.BadIP}}},
-		"tagged": {to4(packet.TCP{Link: packet.Link{VLAN: []uint16{100}}}), bounds{{14, bpf.ShortEthernet}, {18, bpf.ShortVLAN}, {38, bpf.ShortIP4}, {58, bpf.BadIP}}},
-		"ICMP":   {too4, bounds{{14, bpf.ShortEthernet}, {34, bpf.ShortIP4}, {len(too4), bpf.BadIP}}},
+		"IPv4":   {to4(packet.TCP{}), bounds{{14, bpf.ShortEthernet}, {34, bpf.ShortIP4}, {54, bpf.ShortTCP}}},
+		"IPv6":   {to6(packet.TCP{}), bounds{{14, bpf.ShortEthernet}, {54, bpf.ShortIP6}, {74, bpf.ShortTCP}}},
+		"tagged": {to4(packet.TCP{Link: packet.Link{VLAN: []uint16{100}}}), bounds{{14, bpf.ShortEthernet}, {18, bpf.ShortVLAN}, {38, bpf.ShortIP4}, {58, bpf.ShortTCP}}},
+		"ICMP":   {too4, bounds{{14, bpf.ShortEthernet}, {34, bpf.ShortIP4}, {70, bpf.ShortICMP}, {len(too4), bpf.BadIP}}},
 	} {
 		for n := range c.frame {
 			want := bpf.Reason(0)

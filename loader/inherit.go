@@ -124,13 +124,17 @@ func (s *Steering) inherit(name string, h Handed, files []*os.File) error {
 // Sign makes this process the recorded owner of an inherited program.
 func (s *Steering) Sign() error { return s.claimed.Sign() }
 
-// sameShape checks that the maps have the sizes of this build's layouts.
+// sameShape returns ErrLayout unless the maps have the sizes of this build's layouts. It
+// skips maps that s does not have.
 func (s *Steering) sameShape() error {
 	spec, err := bpf.Spec()
 	if err != nil {
 		return err
 	}
 	for name, m := range s.allMaps() {
+		if *m == nil {
+			continue
+		}
 		want := spec.Maps[name]
 		if (*m).Type() != want.Type || (*m).KeySize() != want.KeySize || (*m).ValueSize() != want.ValueSize {
 			return fail(ErrLayout, nil, "the map %s has another layout than this stag's", name)

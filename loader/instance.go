@@ -43,7 +43,7 @@ type PinnedPort struct {
 	Mode  Mode
 
 	ProgID   uint32
-	MaxFlows uint32 // number of flows that the flow map has room for; all interfaces of the instance share this room
+	MaxFlows uint32 // number of flows of each address family that the flow maps have room for; all interfaces of the instance share this room
 	Queues   int
 	// OrphanWait is how long the program keeps the flows of an engine that has died:
 	// see Options.

@@ -44,13 +44,13 @@ type Options struct {
 	OrphanWait time.Duration
 
 	// With is the program of another interface of the same adapter. A private program
-	// shares the flow map of With. A pinned program ignores With, and shares the flow
-	// map of its instance.
+	// shares the flow maps of With. A pinned program ignores With, and shares the flow
+	// maps of its instance.
 	With *Steering
 
-	// MaxFlows is the number of flows that the flow map has room for. All interfaces
-	// that share the flow map share this room. 0 means the size of the existing flow
-	// map, or 65536 if there is none. The largest value is 1048576.
+	// MaxFlows is the number of flows of each address family that the flow maps have room
+	// for. All interfaces that share the flow maps share this room. 0 means the size of
+	// the existing flow maps, or 65536 if there are none. The largest value is 1048576.
 	MaxFlows uint32
 	Queues   int // number of slots for sockets; 0 means the number of the port's receive queues
 }
@@ -175,7 +175,7 @@ func (s *Steering) create(o Options, with shared) (*ebpf.Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	spec.Maps[bpf.MapFlows].MaxEntries = room
+	spec.Maps[bpf.MapFlows4].MaxEntries, spec.Maps[bpf.MapFlows6].MaxEntries = room, room
 	spec.Maps[bpf.MapSocks].MaxEntries = uint32(o.Queues)
 	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: with.replacements()})
 	if err != nil {
@@ -183,12 +183,8 @@ func (s *Steering) create(o Options, with shared) (*ebpf.Program, error) {
 	}
 	config := coll.DetachMap(bpf.MapConfig)
 	defer config.Close() // a pinned instance gets its config map from pinConfig
-	s.flows = coll.DetachMap(bpf.MapFlows)
-	s.lanes = coll.DetachMap(bpf.MapLanes)
-	s.socks = coll.DetachMap(bpf.MapSocks)
-	s.stats = coll.DetachMap(bpf.MapStats)
-	s.options = coll.DetachMap(bpf.MapOptions)
-	for _, m := range s.allMaps() {
+	for name, m := range s.allMaps() {
+		*m = coll.DetachMap(name)
 		s.undo.Add((*m).Close)
 	}
 	return coll.DetachProgram(bpf.Program), nil

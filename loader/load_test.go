@@ -139,10 +139,13 @@ func checkArrived(t *testing.T, sock *xdp.Socket, id bpf.FlowID) {
 	}
 }
 
+// TestFlowEntries: the flows of the two address families have room apart from each other, and
+// are listed together.
 func TestFlowEntries(t *testing.T) {
 	p := netns.Pair(t, pair.Config{})
 	s := mustLoad(t, p, loader.Options{MaxFlows: 2})
-	a, b, c := key(t, "192.0.2.2:1", "192.0.2.1:9"), key(t, "192.0.2.2:2", "192.0.2.1:9"), key(t, "[2001:db8::2]:3", "[2001:db8::1]:9")
+	a, b, c := key(t, "192.0.2.2:1", "192.0.2.1:9"), key(t, "192.0.2.2:2", "192.0.2.1:9"), key(t, "192.0.2.2:3", "192.0.2.1:9")
+	six, none := key(t, "[2001:db8::2]:1", "[2001:db8::1]:9"), key(t, "[2001:db8::2]:2", "[2001:db8::1]:9")
 	for i, k := range []bpf.FlowKey{a, b} {
 		if err := s.Insert(k, bpf.Flow{ID: bpf.FlowID(i), Kind: bpf.KindBytes, State: bpf.Park}); err != nil {
 			t.Fatal(err)
@@ -150,8 +153,13 @@ func TestFlowEntries(t *testing.T) {
 	}
 	rig.Says(t, s.Insert(a, bpf.Flow{}), loader.ErrFlowExists, "192.0.2.2:1")
 	rig.Says(t, s.Insert(c, bpf.Flow{}), loader.ErrFlowsFull, "2 flows")
-	rig.Says(t, s.Update(c, bpf.Flow{}), loader.ErrNoFlow, "2001:db8::2")
-	rig.Says(t, s.Delete(c), loader.ErrNoFlow)
+	if err := s.Insert(six, bpf.Flow{ID: 6, Kind: bpf.KindBytes, State: bpf.Park}); err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range []bpf.FlowKey{c, none} {
+		rig.Says(t, s.Update(k, bpf.Flow{}), loader.ErrNoFlow, k.RemoteAddr().String())
+		rig.Says(t, s.Delete(k), loader.ErrNoFlow)
+	}
 	f, err := s.Lookup(b)
 	if err != nil || f.PID != uint32(os.Getpid()) || f.Created == 0 || f.State != bpf.Park {
 		t.Fatalf("%+v, %v", f, err)
@@ -165,10 +173,16 @@ func TestFlowEntries(t *testing.T) {
 	if err := s.Flows(func(k bpf.FlowKey, f bpf.Flow) bool { seen[k] = f; return true }); err != nil {
 		t.Fatal(err)
 	}
-	if len(seen) != 2 || seen[b].State != bpf.Live || seen[b].Owner != 7 || seen[b].Created != created {
+	if len(seen) != 3 || seen[six].ID != 6 || seen[b].State != bpf.Live || seen[b].Owner != 7 || seen[b].Created != created {
 		t.Errorf("flows: %v", seen)
 	}
-	for _, k := range []bpf.FlowKey{a, b} {
+	for n := 0; n <= 3; n++ { // a walk ends where it is told to
+		left := n
+		if err := s.Flows(func(bpf.FlowKey, bpf.Flow) bool { left--; return left > 0 }); err != nil || left != 0 && n != 0 {
+			t.Errorf("a walk to flow %d: %d are missing, %v", n, left, err)
+		}
+	}
+	for _, k := range []bpf.FlowKey{a, b, six} {
 		if err := s.Delete(k); err != nil {
 			t.Fatal(err)
 		}

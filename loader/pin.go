@@ -21,7 +21,8 @@ import (
 //	<instance>/config                           the layouts of the maps
 //	<instance>/tpt                              the adapter's table
 //	<instance>/att                              its page lists
-//	<instance>/flows                            the flows of all interfaces
+//	<instance>/flows4                           the flows of all interfaces over IPv4
+//	<instance>/flows6                           the same over IPv6
 //	<instance>/lanes                            the sockets of all interfaces
 //	<instance>/<netns cookie>-<ifindex>/xsks    the sockets of the interface
 //	                                   /stats   its counters

@@ -1,6 +1,7 @@
 package loader_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -96,7 +97,7 @@ func TestPinnedLayoutOnDisk(t *testing.T) {
 	s := mustLoad(t, p, loader.Options{Pin: instance})
 	l := s.Link()
 	dir := fmt.Sprintf("%s/%d-%d", instance, l.Netns, l.PortIndex)
-	for _, pin := range []string{instance + "/config", instance + "/flows", instance + "/lanes", dir + "/xsks", dir + "/stats", dir + "/link"} {
+	for _, pin := range []string{instance + "/config", instance + "/flows4", instance + "/flows6", instance + "/lanes", dir + "/xsks", dir + "/stats", dir + "/link"} {
 		if _, err := os.Stat(pin); err != nil {
 			t.Error(err)
 		}
@@ -165,6 +166,52 @@ func otherLayout(t *testing.T) {
 	if err := m.Put(uint32(0), other); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestOneFlowMap is an instance of layout version 8, which had one map for the flows of
+// both address families: it is refused by its version, and a forced unload removes it.
+func TestOneFlowMap(t *testing.T) {
+	p := netns.Pair(t, pair.Config{})
+	unloadAfter(t)
+	mustLoad(t, p, loader.Options{Pin: instance}).Close()
+	config, err := ebpf.LoadPinnedMap(instance+"/"+bpf.MapConfig, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer config.Close()
+	// key, flow, record, reasons, entry, reserved
+	old := struct {
+		Version uint32
+		Sizes   [6]uint16
+	}{8, [6]uint16{40, 40, 16, uint16(bpf.Reasons), 64, 0}}
+	if err := config.Put(uint32(0), old); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{bpf.MapFlows4, bpf.MapFlows6} {
+		if err := os.Remove(instance + "/" + name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flows, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 40, ValueSize: 40, MaxEntries: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer flows.Close()
+	if err := flows.Pin(instance + "/flows"); err != nil {
+		t.Fatal(err)
+	}
+	_, err = adopt(p)
+	rig.Says(t, err, loader.ErrLayout, "version 8", fmt.Sprintf("version %d", bpf.Version), "stag unload --force --instance test")
+	rig.Says(t, instanceIn(t, p, pair.A).Err, loader.ErrLayout, "version 8")
+	_, err = load(p, loader.Options{Pin: instance})
+	rig.Says(t, err, nil, "stag unload")
+	if done, err := loader.Unload(loader.UnloadOptions{Instance: instance, Force: true}); err != nil || len(done) != 1 {
+		t.Errorf("unloaded %+v, %v", done, err)
+	}
+	if _, err := os.Stat(instance); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the instance is still there: %v", err)
+	}
+	mustLoad(t, p, loader.Options{Pin: instance}).Close()
 }
 
 func TestUnknownLayout(t *testing.T) {

@@ -1,7 +1,6 @@
 package loader
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -13,21 +12,29 @@ import (
 )
 
 // shared holds the maps that the programs on all interfaces of an adapter share: the
-// flow map and the map of the lanes' sockets. In the zero value both are nil.
-type shared struct{ flows, lanes *ebpf.Map }
+// flow maps and the map of the lanes' sockets. In the zero value all are nil.
+type shared struct {
+	flows4, flows6 *ebpf.Map // one for each address family, with the same room
+	lanes          *ebpf.Map
+}
+
+// byName returns the shared maps.
+func (h *shared) byName() map[string]**ebpf.Map {
+	return map[string]**ebpf.Map{bpf.MapFlows4: &h.flows4, bpf.MapFlows6: &h.flows6, bpf.MapLanes: &h.lanes}
+}
 
 // shares returns the shared maps of s. It returns the zero value if s is nil.
 func (s *Steering) shares() shared {
 	if s == nil {
 		return shared{}
 	}
-	return shared{s.flows, s.lanes}
+	return s.shared
 }
 
-// SharesFlows reports whether both programs read the same flow map.
+// SharesFlows reports whether both programs read the same flow maps.
 func (s *Steering) SharesFlows(with *Steering) bool {
-	a, err1 := s.flows.Info()
-	b, err2 := with.flows.Info()
+	a, err1 := s.flows4.Info()
+	b, err2 := with.flows4.Info()
 	if err1 != nil || err2 != nil {
 		return false
 	}
@@ -39,39 +46,44 @@ func (s *Steering) SharesFlows(with *Steering) bool {
 // allMaps returns the maps of one interface and the maps that it shares.
 func (s *Steering) allMaps() map[string]**ebpf.Map {
 	all := s.maps()
-	all[bpf.MapFlows], all[bpf.MapLanes] = &s.flows, &s.lanes
+	for name, m := range s.shared.byName() {
+		all[name] = m
+	}
 	return all
 }
 
-// room returns how many flows the flow map of a load must have room for. asked is the
+// room returns how many flows each flow map of a load must have room for. asked is the
 // number that the caller asks for. If asked is 0, any size suits.
 func (h shared) room(asked uint32) (uint32, error) {
 	switch {
-	case h.flows == nil && asked == 0:
+	case h.flows4 == nil && asked == 0:
 		return defaultFlows, nil
-	case h.flows == nil:
+	case h.flows4 == nil:
 		return asked, nil
-	case asked != 0 && asked != h.flows.MaxEntries():
+	case asked != 0 && asked != h.flows4.MaxEntries():
 		return 0, fail(ErrAlreadyLoaded, nil, "room for %d flows is asked for, and the interfaces that are loaded with it share room for %d: leave the number out, or unload these first",
-			asked, h.flows.MaxEntries())
+			asked, h.flows4.MaxEntries())
 	}
-	return h.flows.MaxEntries(), nil
+	return h.flows4.MaxEntries(), nil
 }
 
 // replacements returns the shared maps for ebpf.CollectionOptions.
 func (h shared) replacements() map[string]*ebpf.Map {
-	if h.flows == nil {
+	if h.flows4 == nil {
 		return nil
 	}
-	return map[string]*ebpf.Map{bpf.MapFlows: h.flows, bpf.MapLanes: h.lanes}
+	all := map[string]*ebpf.Map{}
+	for name, m := range h.byName() {
+		all[name] = *m
+	}
+	return all
 }
 
 func (h shared) close() {
-	if h.flows != nil {
-		h.flows.Close()
-	}
-	if h.lanes != nil {
-		h.lanes.Close()
+	for _, m := range h.byName() {
+		if *m != nil {
+			(*m).Close()
+		}
 	}
 }
 
@@ -80,7 +92,7 @@ func (p *pinDir) inInstance(name string) string { return filepath.Join(p.instanc
 
 // pathOf returns the path of a map.
 func (p *pinDir) pathOf(name string) string {
-	if name == bpf.MapFlows || name == bpf.MapLanes {
+	if _, is := (&shared{}).byName()[name]; is {
 		return p.inInstance(name)
 	}
 	return p.of(name)
@@ -89,7 +101,7 @@ func (p *pinDir) pathOf(name string) string {
 // openShared opens the maps that the instance's interfaces share. It returns the zero
 // value if the instance has none. The caller must close the maps.
 func (p *pinDir) openShared(o *ebpf.LoadPinOptions) (h shared, err error) {
-	for name, m := range map[string]**ebpf.Map{bpf.MapFlows: &h.flows, bpf.MapLanes: &h.lanes} {
+	for name, m := range h.byName() {
 		*m, err = ebpf.LoadPinnedMap(p.inInstance(name), o)
 		if errors.Is(err, os.ErrNotExist) {
 			h.close()
@@ -110,12 +122,12 @@ func (s *Steering) pinShared(p *pinDir) error {
 	if err != nil {
 		return err
 	}
-	if h.flows != nil {
+	if h.flows4 != nil {
 		h.close()
 		return nil
 	}
-	for name, m := range map[string]*ebpf.Map{bpf.MapFlows: s.flows, bpf.MapLanes: s.lanes} {
-		if err := m.Pin(p.inInstance(name)); err != nil {
+	for name, m := range s.shared.byName() {
+		if err := (*m).Pin(p.inInstance(name)); err != nil {
 			return fmt.Errorf("pin map %s: %w", name, err)
 		}
 	}
@@ -123,16 +135,16 @@ func (s *Steering) pinShared(p *pinDir) error {
 }
 
 // dropFlows removes the flows of an interface that is being unloaded from the shared
-// flow map. It leaves a map of another layout unchanged.
+// flow maps. It leaves maps of another layout unchanged.
 func (p *PinnedPort) dropFlows() error {
 	h, err := (&pinDir{instance: filepath.Dir(p.Dir)}).openShared(nil)
-	if err != nil || h.flows == nil {
+	if err != nil || h.flows4 == nil {
 		return err
 	}
 	defer h.close()
-	if h.flows.KeySize() != uint32(binary.Size(bpf.FlowKey{})) || h.flows.ValueSize() != uint32(binary.Size(bpf.Flow{})) {
+	s := &Steering{link: Link{Name: p.name()}, shared: h}
+	if errors.Is(s.sameShape(), ErrLayout) {
 		return nil
 	}
-	s := &Steering{link: Link{Name: p.name()}, flows: h.flows}
 	return s.ClearOf(p.ProgID)
 }

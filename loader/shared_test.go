@@ -130,7 +130,7 @@ func TestRoomAfterKilledLoad(t *testing.T) {
 			need.XDP(t)
 			unloadAfter(t)
 			dies(t, p, "load until shared maps")
-			if _, err := os.Stat(instance + "/" + bpf.MapFlows); err != nil {
+			if _, err := os.Stat(instance + "/" + bpf.MapFlows4); err != nil {
 				t.Fatal(err)
 			}
 			load := map[pair.Side]func(loader.Options) (*loader.Steering, error){

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/stag-rdma/stag/bpf"
 	"github.com/stag-rdma/stag/offload/undo"
 )
 
@@ -102,14 +101,18 @@ func (p *pinDir) prepare() error {
 
 // removeLeftovers removes the pins of this port and the flows of the pinned program. If
 // no other interface of the instance is loaded, it also removes the shared maps. The
-// next load then chooses the size of the flow map.
+// next load then chooses the size of the flow maps.
 func (p *pinDir) removeLeftovers() error {
 	others, err := p.othersLoaded()
 	if err != nil {
 		return err
 	}
 	if !others {
-		return errors.Join(os.RemoveAll(p.port), os.RemoveAll(p.inInstance(bpf.MapFlows)), os.RemoveAll(p.inInstance(bpf.MapLanes)))
+		err := os.RemoveAll(p.port)
+		for name := range (&shared{}).byName() {
+			err = errors.Join(err, os.RemoveAll(p.inInstance(name)))
+		}
+		return err
 	}
 	if id, ok := p.program(); ok {
 		l, _ := parsePort(filepath.Base(p.port))

@@ -41,8 +41,7 @@ type Steering struct {
 	instance string // directory; "" for a private program
 	tuned    []Change
 	hook     link.Link
-	flows    *ebpf.Map // flows and lanes are shared by all interfaces of the adapter
-	lanes    *ebpf.Map
+	shared   // the maps of all interfaces of the adapter
 	socks    *ebpf.Map
 	stats    *ebpf.Map
 	options  *ebpf.Map
@@ -71,9 +70,9 @@ func (s *Steering) Instance() string { return s.instance }
 // Options.Tune.
 func (s *Steering) Tuned() []Change { return s.tuned }
 
-// MaxFlows returns how many flows the flow map has room for. All interfaces that share
-// the flow map share this room.
-func (s *Steering) MaxFlows() uint32 { return s.flows.MaxEntries() }
+// MaxFlows returns how many flows of each address family the flow maps have room for. All
+// interfaces that share the flow maps share this room.
+func (s *Steering) MaxFlows() uint32 { return s.flows4.MaxEntries() }
 
 // Queues returns the number of slots for sockets, one for each queue.
 func (s *Steering) Queues() int { return int(s.socks.MaxEntries()) }
@@ -92,7 +91,13 @@ func (s *Steering) Attached() (bool, error) {
 	return xdp != nil && xdp.Ifindex != 0, nil
 }
 
-// Insert adds a flow to the flow map. From then on the program directs the flow's
+// flowMap returns the map of the flow's address family, and the flow's key in it.
+func (s *Steering) flowMap(k bpf.FlowKey) (m *ebpf.Map, key any) {
+	name, key := k.InMap()
+	return *s.shared.byName()[name], key
+}
+
+// Insert adds a flow to the flow map of its address family. From then on the program directs the flow's
 // packets to the sockets. The packets may arrive on any interface that shares the flow
 // map. Insert fills in the process, the time and the program of f if they are zero.
 //
@@ -102,12 +107,13 @@ func (s *Steering) Insert(key bpf.FlowKey, f bpf.Flow) error {
 	if err != nil {
 		return err
 	}
-	err = s.flows.Update(key, f, ebpf.UpdateNoExist)
+	m, in := s.flowMap(key)
+	err = m.Update(in, f, ebpf.UpdateNoExist)
 	switch {
 	case errors.Is(err, ebpf.ErrKeyExist):
 		return fail(ErrFlowExists, err, "flow %v on %s is entered already: wait until its last use has ended", key, s.link.Name)
 	case errors.Is(err, unix.E2BIG):
-		return fail(ErrFlowsFull, err, "%s has room for %d flows and all are in use: load stag with more", s.link.Name, s.MaxFlows())
+		return fail(ErrFlowsFull, err, "%s has room for %d flows of an address family, and all are in use: load stag with more", s.link.Name, s.MaxFlows())
 	case err != nil:
 		return fmt.Errorf("enter flow %v on %s: %w", key, s.link.Name, err)
 	}
@@ -139,18 +145,21 @@ func (s *Steering) Update(key bpf.FlowKey, f bpf.Flow) error {
 	if err != nil {
 		return err
 	}
-	return s.outcome("change", key, s.flows.Update(key, f, ebpf.UpdateExist))
+	m, in := s.flowMap(key)
+	return s.outcome("change", key, m.Update(in, f, ebpf.UpdateExist))
 }
 
 // Delete deletes the entry of a flow. The kernel gets the flow's packets again. The
 // error is ErrNoFlow if there is no entry.
 func (s *Steering) Delete(key bpf.FlowKey) error {
-	return s.outcome("remove", key, s.flows.Delete(key))
+	m, in := s.flowMap(key)
+	return s.outcome("remove", key, m.Delete(in))
 }
 
 // Lookup reads the entry of a flow. The error is ErrNoFlow if there is no entry.
 func (s *Steering) Lookup(key bpf.FlowKey) (f bpf.Flow, err error) {
-	return f, s.outcome("look up", key, s.flows.Lookup(key, &f))
+	m, in := s.flowMap(key)
+	return f, s.outcome("look up", key, m.Lookup(in, &f))
 }
 
 func (s *Steering) outcome(what string, key bpf.FlowKey, err error) error {
@@ -172,25 +181,36 @@ func (s *Steering) Flows(f func(bpf.FlowKey, bpf.Flow) bool) error {
 	})
 }
 
-// allFlows does the same as Flows for all interfaces that share the flow map.
+// allFlows does the same as Flows for all interfaces that share the flow maps.
 func (s *Steering) allFlows(f func(bpf.FlowKey, bpf.Flow) bool) error {
-	var key bpf.FlowKey
+	more, err := flowsIn[bpf.Key4](s, s.flows4, f)
+	if err != nil || !more {
+		return err
+	}
+	_, err = flowsIn[bpf.Key6](s, s.flows6, f)
+	return err
+}
+
+// flowsIn calls f for each flow of a flow map with keys of type K. It returns false if f
+// did.
+func flowsIn[K interface{ FlowKey() bpf.FlowKey }](s *Steering, m *ebpf.Map, f func(bpf.FlowKey, bpf.Flow) bool) (more bool, err error) {
+	var key K
 	var flow bpf.Flow
-	it := s.flows.Iterate()
+	it := m.Iterate()
 	for it.Next(&key, &flow) {
-		if !f(key, flow) {
-			return nil
+		if !f(key.FlowKey(), flow) {
+			return false, nil
 		}
 	}
 	// Many deletions during the walk make it start again. The kernel limits the
 	// restarts.
 	if err := it.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
-		return fmt.Errorf("list the flows of %s: %w", s.link.Name, err)
+		return false, fmt.Errorf("list the flows of %s: %w", s.link.Name, err)
 	}
-	return nil
+	return true, nil
 }
 
-// Clear deletes every orphaned flow of the flow map and returns their number. The
+// Clear deletes every orphaned flow of the flow maps and returns their number. The
 // caller must have adopted the program, must have sockets of its own for every queue,
 // and must have no flows yet. own holds the caller's lanes.
 //

@@ -41,7 +41,7 @@ func loadSides(t *testing.T, n int) (pairs []*pair.Pair, all []*loader.Steering)
 func loadFrozen(t *testing.T, n int) (pairs []*pair.Pair, all []*loader.Steering) {
 	t.Helper()
 	pairs, all = loadSides(t, n)
-	m, err := ebpf.LoadPinnedMap(instance+"/"+bpf.MapFlows, nil)
+	m, err := ebpf.LoadPinnedMap(instance+"/"+bpf.MapFlows4, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func TestSweepKeepsTheLiving(t *testing.T) {
 	if on, err := all[2].Attached(); !on || err != nil {
 		t.Errorf("the third interface has its program: %v, %v", on, err)
 	}
-	if _, err := os.Stat(instance + "/" + bpf.MapFlows); err != nil {
+	if _, err := os.Stat(instance + "/" + bpf.MapFlows4); err != nil {
 		t.Error(err)
 	}
 }

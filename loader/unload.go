@@ -83,7 +83,7 @@ func Unload(o UnloadOptions) (done []Unloaded, err error) {
 
 // unloadAll unloads interfaces of an instance that has n interfaces. If unloadAll fails
 // for one interface, it continues with the others. unloadAll removes pins last, because
-// only then is it known whether an interface stays loaded and uses the flow map.
+// only then is it known whether an interface stays loaded and uses the flow maps.
 func unloadAll(ports []PinnedPort, f *finder, n int) (done []Unloaded, err error) {
 	for _, p := range ports {
 		u, failed := p.unload(f)
@@ -222,7 +222,7 @@ func (p PinnedPort) unload(f *finder) (u Unloaded, err error) {
 }
 
 // forget removes the pins of an interface whose program is detached. If shared is true,
-// it also deletes the interface's flows, because other interfaces use the flow map. It
+// it also deletes the interface's flows, because other interfaces use the flow maps. It
 // removes the pins even if the flows cannot be deleted, because no later call would
 // remove the pins.
 func (p *PinnedPort) forget(shared bool) (err error) {

@@ -65,7 +65,7 @@ the interface adopts this program, instead of attaching one of its own.
 	f.BoolVar(&o.Generic, "generic", false, "use generic mode instead of native: slower, for drivers without XDP")
 	f.StringVar((*string)(&o.Tune), "tune", "", "change settings until unload: basics (plain --tune), latency or throughput")
 	f.Lookup("tune").NoOptDefVal = string(loader.TuneBasics)
-	f.IntVar(&o.MaxFlows, "max-flows", 65536, "most connections at a time, on all interfaces of the instance together")
+	f.IntVar(&o.MaxFlows, "max-flows", 65536, "most connections at a time over IPv4, and as many over IPv6, on all interfaces of the instance together")
 	f.DurationVar(&wait, "orphan-wait", loader.DefaultOrphanWait, "if an engine dies, drop the segments of its connections for this time; then the kernel resets the peers")
 	f.IntVar(&o.Queues, "queues", 0, "number of queues to reserve room for, if the interface will get more; 0 means its present number")
 	f.BoolVar(&asJSON, "json", false, "print what was done as JSON")
