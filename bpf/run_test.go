@@ -59,26 +59,30 @@ func (b *bench) plug() { b.plugAt(0) }
 
 func (b *bench) plugAt(queue uint32) {
 	b.t.Helper()
-	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	b.t.Cleanup(func() { unix.Close(fd) })
-	if err := b.maps[bpf.MapSocks].Put(queue, uint32(fd)); err != nil {
+	if err := b.maps[bpf.MapSocks].Put(queue, b.socket()); err != nil {
 		b.t.Fatal(err)
 	}
 }
 
-// live puts a socket into the slot of a lane, so that the program takes the lane's
-// engine for alive.
-func (b *bench) live(lane uint32) {
+// socket makes an AF_XDP socket with a receive ring. Newer kernels take no other into a map.
+func (b *bench) socket() uint32 {
 	b.t.Helper()
 	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() { unix.Close(fd) })
-	if err := b.maps[bpf.MapLanes].Put(lane, uint32(fd)); err != nil {
+	if err := unix.SetsockoptInt(fd, unix.SOL_XDP, unix.XDP_RX_RING, 1); err != nil {
+		b.t.Fatal(err)
+	}
+	return uint32(fd)
+}
+
+// live puts a socket into the slot of a lane, so that the program takes the lane's
+// engine for alive.
+func (b *bench) live(lane uint32) {
+	b.t.Helper()
+	if err := b.maps[bpf.MapLanes].Put(lane, b.socket()); err != nil {
 		b.t.Fatal(err)
 	}
 }

@@ -25,7 +25,7 @@ type Lanes struct {
 // adapter from the given lane on. A slot stays reserved until its socket is closed or,
 // without a socket of its own, until Close.
 func (s *Steering) ReserveLanes(lane uint16, n int) (*Lanes, error) {
-	fd, err := laneSocket()
+	fd, err := LaneSocket()
 	if err != nil {
 		return nil, err
 	}
@@ -92,11 +92,17 @@ func (l *Lanes) Set(lane uint16, fd int) error {
 // slots.
 func (l *Lanes) Close() error { return unix.Close(l.fd) }
 
-// laneSocket makes a socket that receives nothing.
-func laneSocket() (fd int, err error) {
+// LaneSocket makes a socket that receives nothing, because it is bound to no queue. Newer
+// kernels (7.3 among them) take a socket into a map only if the socket has a receive ring, so
+// it has one, of one slot.
+func LaneSocket() (fd int, err error) {
 	fd, err = unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0, fmt.Errorf("make a socket for the map of lanes: %w", err)
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_XDP, unix.XDP_RX_RING, 1); err != nil {
+		unix.Close(fd)
+		return 0, fmt.Errorf("make the ring of a socket for the map of lanes: %w", err)
 	}
 	return fd, nil
 }
@@ -112,7 +118,7 @@ type laneProbe struct {
 }
 
 func newLaneProbe(slots *ebpf.Map) (*laneProbe, error) {
-	fd, err := laneSocket()
+	fd, err := LaneSocket()
 	if err != nil {
 		return nil, err
 	}

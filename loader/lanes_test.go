@@ -9,18 +9,32 @@ import (
 	"github.com/stag-rdma/stag/bpf"
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/test/need"
 	"github.com/stag-rdma/stag/test/netns"
 	"github.com/stag-rdma/stag/test/rig"
 )
 
-// laneSocket makes an AF_XDP socket, which the test closes.
+// laneSocket makes an AF_XDP socket for the map of lanes. The test closes it.
 func laneSocket(t *testing.T) (fd int) {
 	t.Helper()
-	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	fd, err := loader.LaneSocket()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return fd
+}
+
+// TestLaneSocketHasARing demands the ring without which newer kernels refuse a socket (ENOBUFS)
+// when it is put into a map. Only a ring that exists can be mapped.
+func TestLaneSocketHasARing(t *testing.T) {
+	need.XDP(t)
+	fd := laneSocket(t)
+	defer unix.Close(fd)
+	ring, err := unix.Mmap(fd, unix.XDP_PGOFF_RX_RING, unix.Getpagesize(), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatalf("the socket has no receive ring: %v", err)
+	}
+	unix.Munmap(ring)
 }
 
 // mustReserve reserves n lanes and demands which slot the first one has.

@@ -160,7 +160,7 @@ func ownLane(name string) error {
 	if err != nil {
 		return err
 	}
-	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	fd, err := loader.LaneSocket()
 	if err != nil {
 		return err
 	}

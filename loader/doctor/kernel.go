@@ -86,7 +86,7 @@ func xdpSocket() (int, error) {
 func probeSocketMap() Probe {
 	const name = "XSKMAP"
 	fix := "use a kernel with CONFIG_XDP_SOCKETS=y, as root or with CAP_BPF and CAP_NET_RAW"
-	fd, err := xdpSocket()
+	fd, err := loader.LaneSocket()
 	if err != nil {
 		return bad(name, fix, "no AF_XDP socket to put into it: %v", err).wants(capNetRaw, capBPF)
 	}
