@@ -55,8 +55,8 @@ func TestTopics(t *testing.T) {
 	}
 }
 
-// TestProbeSockets checks the rows for a free queue, another process's queue, and a
-// queue of stag.
+// TestProbeSockets checks the rows for a free queue, another process's queue, and
+// queues of stag.
 func TestProbeSockets(t *testing.T) {
 	need.XDP(t)
 	const name = "queue sockets"
@@ -68,13 +68,18 @@ func TestProbeSockets(t *testing.T) {
 		t.Errorf("before any socket: %+v", got)
 	}
 	s := mustLoad(t, p, loader.Options{})
-	openSocket(t, p) // on queue 0
+	openSocket(t, p, 0)
 	if got := look(); got.Outcome != doctor.Bad || !strings.Contains(got.Detail, "queue 0") || !strings.Contains(got.Fix, "pid ") {
 		t.Errorf("with somebody's socket: %+v", got)
 	}
 	mustClaim(t, s.Link(), 0)
 	if got := look(); got.Outcome != doctor.Hint || !strings.Contains(got.Detail, "of 2 queues only 0") {
 		t.Errorf("with stag's socket on one of two queues: %+v", got)
+	}
+	openSocket(t, p, 1)
+	mustClaim(t, s.Link(), 1)
+	if got := look(); got.Outcome != doctor.OK || !strings.Contains(got.Detail, "stag's, on queue 0, 1") {
+		t.Errorf("with stag's sockets on both queues: %+v", got)
 	}
 }
 
@@ -261,7 +266,7 @@ func TestBindQueues(t *testing.T) {
 	if taken, err := try(free, false); err != nil || len(taken) != 0 {
 		t.Errorf("free queues: %v, %v", taken, err)
 	}
-	openSocket(t, busy) // on queue 0
+	openSocket(t, busy, 0)
 	if taken, err := try(busy, false); err != nil || len(taken) != 1 || taken[0] != 0 {
 		t.Errorf("with a socket on queue 0: %v, %v", taken, err)
 	}

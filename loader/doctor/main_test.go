@@ -122,12 +122,12 @@ func knock(t *testing.T, p *pair.Pair, port uint16) (err error) {
 	return err
 }
 
-// openSocket opens an AF_XDP socket of another library on queue 0 of side A.
-func openSocket(t *testing.T, p *pair.Pair) {
+// openSocket opens an AF_XDP socket of another library on a queue of side A.
+func openSocket(t *testing.T, p *pair.Pair, queue int) {
 	t.Helper()
 	var sock *xdp.Socket
 	netns.In(t, p, pair.A, func() (err error) {
-		sock, err = xdp.NewSocket(p.Ends[pair.A].Index, 0, &xdp.SocketOptions{
+		sock, err = xdp.NewSocket(p.Ends[pair.A].Index, queue, &xdp.SocketOptions{
 			NumFrames: 64, FrameSize: 4096, FillRingNumDescs: 32,
 			CompletionRingNumDescs: 32, RxRingNumDescs: 32, TxRingNumDescs: 32,
 		})

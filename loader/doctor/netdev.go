@@ -72,7 +72,7 @@ func netdev(command uint8, flags int, attr int, ifindex int) ([]attributes, erro
 	req := nl.NewNetlinkRequest(int(family.ID), flags)
 	req.AddData(genlHeader{command, 1})
 	req.AddData(nl.NewRtAttr(attr, nl.Uint32Attr(uint32(ifindex))))
-	answers, err := req.Execute(unix.NETLINK_GENERIC, 0)
+	answers, err := ask(req)
 	if err != nil {
 		return nil, fmt.Errorf("netlink family %s: %w", netdevFamily, err)
 	}
@@ -92,6 +92,39 @@ func netdev(command uint8, flags int, attr int, ifindex int) ([]attributes, erro
 		all = append(all, a)
 	}
 	return all, nil
+}
+
+// ask sends a request of the family, and returns the contents of all answers. The kernel does
+// not mark the messages of a dump of this family as parts of one (NLM_F_MULTI), so Execute of
+// the request would return the first one only.
+func ask(req *nl.NetlinkRequest) (answers [][]byte, err error) {
+	req.Flags |= unix.NLM_F_ACK // ends the answer to a request that is no dump
+	s, err := nl.Subscribe(unix.NETLINK_GENERIC)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	if err := s.Send(req); err != nil {
+		return nil, err
+	}
+	for {
+		messages, _, err := s.Receive()
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range messages {
+			switch m.Header.Type {
+			case unix.NLMSG_DONE, unix.NLMSG_ERROR:
+				if len(m.Data) >= 4 {
+					if errno := int32(binary.NativeEndian.Uint32(m.Data)); errno != 0 {
+						return nil, unix.Errno(-errno)
+					}
+				}
+				return answers, nil
+			}
+			answers = append(answers, m.Data)
+		}
+	}
 }
 
 // featuresOf returns the XDP features that the kernel reports for the driver of l's
