@@ -45,8 +45,11 @@ type Driver struct {
 
 	// Quirk is a fault that the driver's documentation or other XDP users report. The
 	// text continues "driver NAME is said to be one that". Remedy says what to do.
-	// IFACE in Remedy stands for the interface. Quirks have not been tried with stag.
+	// IFACE in Remedy stands for the interface. Quirks have not been tried with stag, unless Seen says so.
 	Quirk, Remedy string
+
+	// Seen says that stag's tests have seen the quirk.
+	Seen bool
 }
 
 // drivers holds all driver-specific facts that the Go code knows. To add a quirk of
@@ -59,8 +62,9 @@ var drivers = []Driver{
 	},
 	{
 		Name: "virtio_net", Metadata: true, ZeroCopy: true, MTU: maxMTUNative,
-		Quirk:  "needs one more pair of queues for each processor, and receive offloads off; the host sets both",
-		Remedy: "set mq=on, queues=N and guest_csum=off,guest_tso4=off,guest_tso6=off on the host",
+		Quirk:  "adds a queue for each processor when a program is attached, if it has so many to spare, and stag refuses that; and that needs receive offloads off, which the host sets",
+		Remedy: "ethtool -L IFACE combined N, with N the maximum that ethtool -l shows; on the host guest_csum=off,guest_tso4=off,guest_tso6=off",
+		Seen:   true,
 	},
 	{
 		Name: "mlx5_core", Metadata: true, ZeroCopy: true, MTU: 3498,

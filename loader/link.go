@@ -185,3 +185,26 @@ func (n *Net) queues(at *netlink.LinkAttrs) (rx, tx int) {
 	}
 	return int(c.curRx + c.curCombined), int(c.curTx + c.curCombined)
 }
+
+// checkChannels checks that the program that has been attached to l's port has not changed how
+// many queues the driver receives with. l is from before.
+func (n *Net) checkChannels(l Link) error {
+	c, err := n.eth.channels(l.Port)
+	if err != nil {
+		return nil // the driver has a fixed number of queues
+	}
+	return l.grown(c)
+}
+
+// grown returns ErrChannels if the driver receives with more queues than l has. virtio_net
+// takes a queue of its own for each processor when a program is attached, if so many are to
+// spare. The host then sends packets to those queues too, and an AF_XDP socket there never
+// sends in zero-copy mode. With too few queues to spare, the driver takes none.
+func (l Link) grown(c ethtoolChannels) error {
+	added := int(c.curRx+c.curCombined) - l.RxQueues
+	if added <= 0 {
+		return nil
+	}
+	return fail(ErrChannels, nil, "while a program is attached, %s receives with %d queues instead of %d: its driver adds queues for XDP, and a socket cannot send there: leave the driver too few to spare: ethtool -L %s combined %d",
+		l.Port, l.RxQueues+added, l.RxQueues, l.Port, int(c.maxCombined)-added+1)
+}

@@ -209,6 +209,9 @@ func (s *Steering) attach(n *Net, prog *ebpf.Program, o Options) error {
 	}
 	s.hook = hook
 	s.undo.Add(hook.Close)
+	if err := n.checkChannels(s.link); err != nil {
+		return err
+	}
 	info, err := prog.Info()
 	if err != nil {
 		return fmt.Errorf("ask for the number of the steering program: %w", err)

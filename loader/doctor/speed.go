@@ -69,7 +69,7 @@ func probeExpectation(l loader.Link, generic bool) Probe {
 	return ok(name, "one copy by the kernel for each packet; not measured on this hardware")
 }
 
-// probeCustoms reports the driver's quirk from the table of drivers. The row says that
+// probeCustoms reports the driver's quirk from the table of drivers. The row says if
 // the quirk was not tried.
 func probeCustoms(l loader.Link) Probe {
 	const name = "driver's customs"
@@ -77,7 +77,11 @@ func probeCustoms(l loader.Link) Probe {
 	if facts.Quirk == "" {
 		return ok(name, "nothing particular is said of driver %q", l.Driver)
 	}
-	return hint(name, strings.ReplaceAll(facts.Remedy, "IFACE", l.Port), "not tried here: driver %s is said to be one that %s", l.Driver, facts.Quirk)
+	said := "not tried here: driver %s is said to be one that %s"
+	if facts.Seen {
+		said = "driver %s is one that %s"
+	}
+	return hint(name, strings.ReplaceAll(facts.Remedy, "IFACE", l.Port), said, l.Driver, facts.Quirk)
 }
 
 // probeNAPI reports whether NAPI runs in kernel threads. With threads two processors
