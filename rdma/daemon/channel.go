@@ -22,6 +22,8 @@ type channel struct {
 	waiting []*cq      // CQs whose event finds no room in the pipe, in order
 	users   int        // CQs
 	closed  bool
+
+	delivering bool // deliver runs, and no event may overtake those that wait
 }
 
 // pipeLen is the length of a pipe in octets. A client that does not read its events takes
@@ -97,18 +99,24 @@ func (h *channel) close() error {
 func (h *channel) tell(q *cq) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.add(q)
+}
+
+// add is tell for a caller that holds h.mu.
+func (h *channel) add(q *cq) {
 	switch {
 	case q.ending:
 		q.missed = true
 		return
 	case h.closed || q.waits:
 		return
-	case len(h.waiting) == 0 && h.try(q):
+	case !h.delivering && h.try(q):
 		return
 	}
 	q.waits = true
 	h.waiting = append(h.waiting, q)
-	if len(h.waiting) == 1 {
+	if !h.delivering {
+		h.delivering = true
 		go h.deliver()
 	}
 }
@@ -140,27 +148,22 @@ func (h *channel) try(q *cq) (done bool) {
 	return done
 }
 
-// deliver writes the events that wait, when there is room.
+// deliver writes the events that wait, when there is room. A CQ leaves the list before its event
+// is written: the client may read the event and arm the CQ again before Write returns, and the
+// next completion then makes another event.
 func (h *channel) deliver() {
 	for {
 		h.mu.Lock()
-		q := h.waiting[0]
-		h.mu.Unlock()
-		_, err := h.end.Write(q.event[:])
-		h.mu.Lock()
-		q.waits = false
-		h.waiting = h.waiting[1:]
-		if err != nil { // nobody reads, or the channel is closed
-			for _, q := range h.waiting {
-				q.waits = false
-			}
-			h.waiting = nil
-		}
-		over := len(h.waiting) == 0
-		h.mu.Unlock()
-		if over {
+		if len(h.waiting) == 0 {
+			h.delivering = false
+			h.mu.Unlock()
 			return
 		}
+		q := h.waiting[0]
+		q.waits = false
+		h.waiting = h.waiting[1:]
+		h.mu.Unlock()
+		h.end.Write(q.event[:]) // an error means that nobody reads, or that the channel is closed
 	}
 }
 

@@ -1,8 +1,14 @@
 package daemon
 
 import (
+	"encoding/binary"
+	"errors"
+	"os"
+	"runtime"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/rdma"
 	"github.com/stag-rdma/stag/rdma/proto"
@@ -59,6 +65,52 @@ func TestFullPipeLosesNothing(t *testing.T) {
 	for i := range uint64(queues) {
 		if seen[i+1] != 1 {
 			t.Errorf("%d events of CQ %d", seen[i+1], i+1)
+		}
+	}
+}
+
+// A client that has read an event that waited for room gets the next one too.
+func TestEventAfterOneThatWaited(t *testing.T) {
+	s := newScene(t)
+	h, mine, err := newChannel(&client{})
+	s.Must(err)
+	defer h.end.Close()
+	s.Must(unix.SetNonblock(mine, true))
+	read := os.NewFile(uintptr(mine), "channel")
+	defer read.Close()
+	full := 0
+	for other := (&cq{event: eventOf(1)}); h.try(other); full++ {
+	}
+	q := &cq{event: eventOf(2)}
+	h.tell(q) // waits for room, which a pipe has when it is empty
+	for range full - 1 {
+		cookie(t, read)
+	}
+	for h.mu.Lock(); !reads(t, read, 2); h.mu.Lock() { // deliver does not get on after Write
+		h.mu.Unlock() // deliver may be before Write
+		runtime.Gosched()
+	}
+	h.add(q) // the client has armed the CQ again
+	h.mu.Unlock()
+	if got := cookie(t, read); got != 2 {
+		t.Errorf("event of %d", got)
+	}
+}
+
+// reads reads events up to one of a cookie. It reports false if that one does not come soon.
+func reads(t *testing.T, f *os.File, want uint64) bool {
+	t.Helper()
+	var b [8]byte
+	for {
+		f.SetReadDeadline(time.Now().Add(5 * time.Millisecond))
+		_, err := f.Read(b[:])
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return false
+		case err != nil:
+			t.Fatal(err)
+		case binary.NativeEndian.Uint64(b[:]) == want:
+			return true
 		}
 	}
 }

@@ -147,6 +147,8 @@ int poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *wc)
 	return idle(cq, n, wc);
 }
 
+// The fence is between the store to armed and the next poll, whose look at an empty CQ is a
+// relaxed load. Without it, a completion that comes between the two could tell nobody.
 int notify_cq(struct ibv_cq *ibv, int solicited_only)
 {
 	uint32_t *armed = &to_cq(ibv)->ring->armed, not = 0;
@@ -155,6 +157,7 @@ int notify_cq(struct ibv_cq *ibv, int solicited_only)
 		__atomic_compare_exchange_n(armed, &not, 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 	else
 		__atomic_store_n(armed, 2, __ATOMIC_SEQ_CST);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	return 0;
 }
 
