@@ -165,35 +165,43 @@ struct ibv_cq_ex *create_cq_ex(struct ibv_context *c, struct ibv_cq_init_attr_ex
 	return &cq->ex;
 }
 
+// unknown is the next ring of a CQ during a resize. It makes the CQ look as if it had
+// completions, so that a poll waits for the lock. The daemon may have put a completion into the
+// new ring already. A poll that missed it could be the last before the program sleeps.
+static struct cells unknown;
+
+// grow asks the daemon for a larger ring, and returns 0 or an errno. The lock must be held.
+static int grow(struct cq *cq, int depth)
+{
+	struct stag_msg m = {.op = STAG_OP_RESIZE_CQ, .handle = cq->handle};
+	struct cells *next = NULL;
+	int fd, error = 0;
+
+	__atomic_store_n(&cq->next, &unknown, __ATOMIC_SEQ_CST);
+	m.cq.depth = depth;
+	if (stag_call(cq->link, &m, NULL, 0, &fd, 1) || !(next = lay(cq, fd, m.cq.length)))
+		error = errno;
+	__atomic_store_n(&cq->next, next, __ATOMIC_SEQ_CST);
+	if (next)
+		cq->ex.cqe = next->mask + 1;
+	return error;
+}
+
 // A CQ that is large enough keeps its size, as with other adapters.
 int ibv_resize_cq(struct ibv_cq *ibv, int depth)
 {
 	struct cq *cq = to_cq(ibv);
-	struct stag_msg m = {.op = STAG_OP_RESIZE_CQ, .handle = cq->handle};
-	struct cells *next;
-	bool moving;
-	int fd;
+	int error = EBUSY; // completions wait in the ring before the last resize
 
 	if (depth < 1 || (uint32_t)depth > to_context(ibv->context)->device.device.max_cqe)
 		return EINVAL;
 	if (depth <= ibv->cqe)
 		return 0;
 	pthread_spin_lock(&cq->lock);
-	moving = cq->next;
+	if (!cq->next)
+		error = grow(cq, depth);
 	pthread_spin_unlock(&cq->lock);
-	if (moving) // completions wait in the ring before the last resize
-		return EBUSY;
-	m.cq.depth = depth;
-	if (stag_call(cq->link, &m, NULL, 0, &fd, 1))
-		return errno;
-	next = lay(cq, fd, m.cq.length);
-	if (!next)
-		return errno;
-	pthread_spin_lock(&cq->lock);
-	cq->next = next;
-	ibv->cqe = next->mask + 1;
-	pthread_spin_unlock(&cq->lock);
-	return 0;
+	return error;
 }
 
 // settle waits until the program has acknowledged all events that it has got.

@@ -57,7 +57,7 @@ static bool resume(struct cq *cq)
 	if (!n || __atomic_load_n(&n->cell[cq->head & n->mask].seq, __ATOMIC_ACQUIRE) != cq->head + 1)
 		return false;
 	__atomic_store_n(&cq->now, n, __ATOMIC_RELEASE);
-	cq->next = NULL;
+	__atomic_store_n(&cq->next, NULL, __ATOMIC_RELAXED);
 	return true;
 }
 
@@ -120,7 +120,7 @@ static inline bool empty(const struct cq *cq)
 	const struct cells *c = __atomic_load_n(&cq->now, __ATOMIC_ACQUIRE);
 
 	return __atomic_load_n(&c->cell[head & c->mask].seq, __ATOMIC_RELAXED) != head + 1 &&
-	       __builtin_expect(!cq->next, 1);
+	       __builtin_expect(!__atomic_load_n(&cq->next, __ATOMIC_RELAXED), 1);
 }
 
 // poll_some polls a CQ that seems to have completions.

@@ -22,6 +22,7 @@ static bool async[CONNECTIONS];
 static int used, wake = -1, stopping = -1;
 static struct stag_bell *bell;
 static pthread_t thread;
+void (*fake_resized)(uint64_t cq);
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void die(const char *what)
@@ -112,6 +113,8 @@ static int cq(struct stag_msg *m, int *give, bool resize)
 	m->handle = h;
 	m->cq.depth = depth;
 	m->cq.length = len;
+	if (resize && fake_resized)
+		fake_resized(h);
 	return 1;
 }
 

@@ -46,6 +46,9 @@ struct stag_queue_ring *fake_recv_ring(uint64_t qp);
 struct stag_send_slot *fake_send_slot(uint64_t qp, uint32_t pos);
 struct stag_recv_slot *fake_recv_slot(struct stag_queue_ring *r, uint32_t pos);
 
+// fake_resized, if set, is called when RESIZE_CQ has made the ring, before the answer.
+extern void (*fake_resized)(uint64_t cq);
+
 // fake_complete adds a completion to the CQ. seq of c does not matter.
 void fake_complete(uint64_t cq, struct stag_cell c);
 

@@ -1,7 +1,9 @@
 // Rings: places, slots, bells and completions.
 #include <arpa/inet.h>
 #include <errno.h>
+#include <pthread.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "check.h"
 
@@ -263,6 +265,47 @@ static void resize(void)
 	WANT(!ibv_destroy_qp(qp) && !ibv_destroy_cq(cq));
 }
 
+// polled is the CQ that another thread polls once, and what it got.
+static struct {
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	pthread_t thread;
+	int got; // -1: the poll has not ended
+} polled;
+
+static void *poll_once(void *unused)
+{
+	struct ibv_wc wc;
+
+	__atomic_store_n(&polled.got, ibv_poll_cq(polled.cq, 1, &wc), __ATOMIC_RELEASE);
+	return unused;
+}
+
+// during_resize adds a completion to the new ring, and gives another thread 50 ms to poll.
+static void during_resize(uint64_t cq)
+{
+	(void)cq;
+	complete(polled.cq, polled.qp, 7, STAG_WC_SEND);
+	pthread_create(&polled.thread, NULL, poll_once, NULL);
+	for (int i = 0; i < 50 && __atomic_load_n(&polled.got, __ATOMIC_ACQUIRE) < 0; i++)
+		usleep(1000);
+}
+
+// A poll during a resize finds a completion that is in the new ring only. The program may have
+// got its event.
+static void poll_during_resize(void)
+{
+	polled.cq = new_cq(4, NULL);
+	polled.qp = new_qp(polled.cq, NULL, 8, 0);
+	polled.got = -1;
+	fake_resized = during_resize;
+	WANT(!ibv_resize_cq(polled.cq, 9));
+	fake_resized = NULL;
+	pthread_join(polled.thread, NULL);
+	WANT(polled.got == 1);
+	WANT(!ibv_destroy_qp(polled.qp) && !ibv_destroy_cq(polled.cq));
+}
+
 // Completions of a destroyed QP are dropped, also if another QP gets its number.
 static void destroyed_qp(void)
 {
@@ -317,6 +360,7 @@ void test_queues(void)
 	RUN(completions);
 	RUN(extended_cq);
 	RUN(resize);
+	RUN(poll_during_resize);
 	RUN(destroyed_qp);
 	RUN(shared_queue);
 }
