@@ -408,6 +408,14 @@ func (c *raw) end() *rawEnd {
 func pair(active, passive *raw) (a, b *rawEnd) {
 	active.Helper()
 	a, b = active.end(), passive.end()
+	meet(a, b)
+	return a, b
+}
+
+// meet connects two ends.
+func meet(a, b *rawEnd) {
+	active, passive := a.c, b.c
+	active.Helper()
 	a.events, b.events = active.attach(proto.OpEventChannel), passive.attach(proto.OpEventChannel)
 	_, at := passive.listening(b.events, "127.0.0.1:0")
 	a.id = active.routed(a.events, at)
@@ -417,7 +425,6 @@ func pair(active, passive *raw) (a, b *rawEnd) {
 	passive.do(proto.OpAccept, b.id, conn(b.qp, "welcome"))
 	a.events.want(cmEstablished)
 	b.events.want(cmEstablished)
-	return a, b
 }
 
 func conn(q *rawQP, private string) func(*proto.Message) {
