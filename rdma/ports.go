@@ -19,7 +19,7 @@ func (a *Adapter) Undrain(port string) error { return a.device.Undrain(port) }
 // AddPort opens one more network interface for the adapter. Connections follow their
 // routes to the port from then on, and new connections can be made through it. An
 // interface that was deleted and made again can be added again. The adapter keeps its room
-// for connections (Config.MaxFlows), and can have 64 receive queues in its life.
+// for connections (Config.MaxFlows), and can have 1024 receive queues in its life.
 //
 // AddPort fails with the errors of Open, if the adapter has the port already, and with
 // KernelPort.

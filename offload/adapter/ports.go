@@ -11,7 +11,7 @@ import (
 // AddPort opens one more interface for the adapter. Connections follow their routes to
 // the port from then on, and new connections can be made through it. The adapter keeps its
 // room for connections: MaxFlows of the ports that Open has opened. An adapter can have
-// 64 receive queues in its life, of all ports that it has ever had.
+// 1024 receive queues in its life, of all ports that it has ever had.
 //
 // AddPort fails if the adapter has the port already, with the errors of Open, and with
 // KernelPort.

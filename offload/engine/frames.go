@@ -20,7 +20,8 @@ type frames struct {
 
 	kept    int          // frames of this pool that this engine's connections hold
 	foreign int          // frames of other pools that this engine's connections hold
-	lenders []int32      // by lane: number of foreign frames that belong to the lane's pool
+	lenders []lender     // by lane
+	owed    []port.Lane  // lanes whose pool has lent frames, and some that have just got all frames back
 	strain  int          // lower limit of out; the lender with the largest part of its pool held determines it
 	parked  int          // receive frames that wait for their flow's connection
 	rxShare int          // limit for one flow while there are enough receive frames
@@ -34,6 +35,12 @@ type frames struct {
 	// The token's holders of all joined engines read and write these fields.
 	away     atomic.Int32 // frames of this pool that other engines' connections hold
 	keptHere atomic.Int32 // value of kept after the last step
+}
+
+// lender is what an engine knows of the pool of another lane.
+type lender struct {
+	n    int32 // frames of the pool that this engine's connections hold
+	owed bool  // the lane is in owed
 }
 
 // minShare and maxShare are the smallest and the largest number of receive frames that
@@ -95,7 +102,11 @@ func (p *frames) keep(fr port.Frame, n int) {
 		return
 	}
 	p.foreign += n
-	p.lenders[fr.Home] += int32(n)
+	l := &p.lenders[fr.Home]
+	l.n += int32(n)
+	if !l.owed {
+		l.owed, p.owed = true, append(p.owed, fr.Home) // does not allocate: there is a place for each lane
+	}
 	p.all[fr.Home].away.Add(int32(n))
 }
 
@@ -108,20 +119,22 @@ func (p *frames) out() int { return max(p.kept+int(p.away.Load()), p.strain) }
 // engine hold.
 func (p *frames) publish() { p.keptHere.Store(int32(p.kept)) }
 
-// compare sets strain from the lender of which the largest part of the pool is held.
+// compare sets strain from the lender of which the largest part of the pool is held. It
+// looks only at lanes that have lent frames, however many lanes the adapter has.
 func (p *frames) compare() {
 	p.strain = 0
-	if p.foreign == 0 {
-		return
-	}
-	for lane, n := range p.lenders {
-		if n == 0 {
+	still := p.owed[:0]
+	for _, lane := range p.owed {
+		if p.lenders[lane].n == 0 {
+			p.lenders[lane].owed = false
 			continue
 		}
+		still = append(still, lane)
 		lender := p.all[lane]
 		held := int(lender.keptHere.Load() + lender.away.Load())
 		p.strain = max(p.strain, held*p.receive()/lender.receive())
 	}
+	p.owed = still
 }
 
 // txShare returns how many transmit frames one flow may hold: a sixteenth of the frames

@@ -19,7 +19,7 @@ import (
 // across moves n octets each way over connections that the lanes of an adapter own in
 // turn, while the peer sends each segment by any cable. It fails the test unless all of
 // it arrives, all connections end in order, and every frame is back in its pool then.
-func across(t *testing.T, c world.LanesConfig, flows int, n uint64) *world.Lanes {
+func across(t testing.TB, c world.LanesConfig, flows int, n uint64) *world.Lanes {
 	t.Helper()
 	w, err := world.NewLanes(c)
 	if err != nil {
@@ -56,7 +56,7 @@ func across(t *testing.T, c world.LanesConfig, flows int, n uint64) *world.Lanes
 
 // poolsAreWhole lets everything under way arrive, and checks that all frames are back
 // in their pools.
-func poolsAreWhole(t *testing.T, w *world.Lanes) {
+func poolsAreWhole(t testing.TB, w *world.Lanes) {
 	t.Helper()
 	limit := w.Now().Add(100 * time.Millisecond)
 	_ = w.Run(200*time.Millisecond, func() bool { return limit.Before(w.Now()) }) // or no event is left
@@ -70,7 +70,7 @@ func poolsAreWhole(t *testing.T, w *world.Lanes) {
 	}
 }
 
-func laneCounters(t *testing.T, w *world.Lanes) (all []engine.Counters) {
+func laneCounters(t testing.TB, w *world.Lanes) (all []engine.Counters) {
 	t.Helper()
 	for _, e := range w.Engines {
 		err := w.Do(func(ctx context.Context) error {

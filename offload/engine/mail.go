@@ -119,10 +119,11 @@ func powerOfTwo(n int) int { return 1 << bits.Len(uint(max(n, 1)-1)) }
 
 // lanes is an engine's place among the engines of its adapter. Join sets it.
 type lanes struct {
-	engines []*Engine // engines of the adapter by lane; empty for an adapter with one lane
-	first   port.Lane // first lane of this engine's port
-	span    port.Lane // number of lanes of this engine's port
-	wake    []uint64  // bitmap of the lanes to wake after this step
+	engines []*Engine   // engines of the adapter by lane; empty for an adapter with one lane
+	first   port.Lane   // first lane of this engine's port
+	span    port.Lane   // number of lanes of this engine's port
+	wake    []uint64    // bitmap of the lanes to wake after this step
+	waking  []port.Lane // the same lanes in a list
 }
 
 // Join connects the engines of all ports of an adapter. A segment that arrives at one
@@ -177,9 +178,12 @@ func (e *Engine) connect(engines []*Engine, pools []*frames) {
 		e.mail.pass.init(passLen)
 		e.mail.home.init(int(e.limits.RxFrames))
 	}
-	lenders, wake := make([]int32, len(engines)), make([]uint64, (len(engines)+63)/64)
+	lenders, wake := make([]lender, len(engines)), make([]uint64, (len(engines)+63)/64)
 	copy(lenders, e.frames.lenders)
 	copy(wake, e.lanes.wake)
+	lanes := make([]port.Lane, 2*len(engines)) // places for each lane in two lists, so that a step does not allocate
+	e.frames.owed = append(lanes[:0:len(engines)], e.frames.owed...)
+	e.lanes.waking = append(lanes[len(engines):len(engines)], e.lanes.waking...)
 	e.lanes.engines, e.frames.all = engines, pools
 	e.frames.lenders, e.lanes.wake = lenders, wake
 }
@@ -267,17 +271,20 @@ func (e *Engine) release(f port.Frame) {
 }
 
 // wakeLater makes the end of this step wake the engine of a lane.
-func (e *Engine) wakeLater(lane port.Lane) { e.lanes.wake[lane/64] |= 1 << (lane % 64) }
+func (e *Engine) wakeLater(lane port.Lane) {
+	word, bit := &e.lanes.wake[lane/64], uint64(1)<<(lane%64)
+	if *word&bit == 0 {
+		*word |= bit
+		e.lanes.waking = append(e.lanes.waking, lane) // does not allocate: there is a place for each lane
+	}
+}
 
 // wakePeers wakes the engines that have got frames in this step.
 func (e *Engine) wakePeers() {
-	for i, set := range e.lanes.wake {
-		if set == 0 {
-			continue
-		}
-		e.lanes.wake[i] = 0
-		for ; set != 0; set &= set - 1 {
-			e.lanes.engines[64*i+bits.TrailingZeros64(set)].wake()
-		}
+	for last := len(e.lanes.waking) - 1; last >= 0; last = len(e.lanes.waking) - 1 {
+		lane := e.lanes.waking[last]
+		e.lanes.waking = e.lanes.waking[:last]
+		e.lanes.wake[lane/64] &^= 1 << (lane % 64)
+		e.lanes.engines[lane].wake()
 	}
 }
