@@ -142,6 +142,7 @@ func (v *view) probe(l loader.Link, needs Needs) []Probe {
 		),
 		TopicSpeed.on(
 			probeZeroCopy(l, needs.Generic),
+			probeTxChecksum(l, needs.Generic),
 			probeMetadata(l),
 			probeExpectation(l, needs.Generic),
 			probeCustoms(l),

@@ -83,6 +83,15 @@ func TestProbeSockets(t *testing.T) {
 	}
 }
 
+// TestProbeSums: the driver of a veth computes no checksum for AF_XDP.
+func TestProbeSums(t *testing.T) {
+	p := netns.Pair(t, pair.Config{})
+	got := named(t, probeLink(t, p, p.Ends[pair.A].Name, doctor.Needs{}), "sums to send")
+	if got.Outcome != doctor.OK || !strings.Contains(got.Detail, "driver veth computes none") {
+		t.Errorf("%+v", got)
+	}
+}
+
 // TestProbeLost checks that packets for a queue without a socket are reported.
 func TestProbeLost(t *testing.T) {
 	const name = "packets without a socket"

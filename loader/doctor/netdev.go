@@ -23,6 +23,7 @@ const (
 
 	devIfindex  = 1
 	devFeatures = 3
+	devSockets  = 6 // what the driver does for AF_XDP sockets
 
 	napiIfindex = 1
 	napiIRQ     = 3
@@ -42,6 +43,13 @@ const (
 	xdpZeroCopy xdpFeatures = 1 << 3
 	xdpPieces   xdpFeatures = 1 << 5 // the driver receives packets in several fragments
 )
+
+// xskFeatures is the set of tasks that a driver takes over from AF_XDP sockets in zero-copy
+// mode (XDP_TX_METADATA, Linux 6.8). In copy mode the kernel itself accepts such tasks.
+type xskFeatures uint64
+
+// xskTxChecksum says that the driver fills in the checksums of packets.
+const xskTxChecksum xskFeatures = 1 << 1
 
 // attributes holds the attributes of one message, by type.
 type attributes map[uint16][]byte
@@ -130,16 +138,29 @@ func ask(req *nl.NetlinkRequest) (answers [][]byte, err error) {
 // featuresOf returns the XDP features that the kernel reports for the driver of l's
 // port.
 func featuresOf(l loader.Link) (xdpFeatures, error) {
+	v, err := deviceWord(l, devFeatures)
+	return xdpFeatures(v), err
+}
+
+// tasksOf returns what the kernel reports that the driver of l's port does for AF_XDP
+// sockets. Kernels before Linux 6.8 do not report it.
+func tasksOf(l loader.Link) (xskFeatures, error) {
+	v, err := deviceWord(l, devSockets)
+	return xskFeatures(v), err
+}
+
+// deviceWord returns an attribute of 64 bits of l's port.
+func deviceWord(l loader.Link, attr uint16) (uint64, error) {
 	answers, err := netdev(netdevDevGet, 0, devIfindex, l.PortIndex)
 	if err != nil {
 		return 0, err
 	}
 	for _, a := range answers {
-		if v := a[devFeatures]; len(v) >= 8 {
-			return xdpFeatures(binary.NativeEndian.Uint64(v)), nil
+		if v := a[attr]; len(v) >= 8 {
+			return binary.NativeEndian.Uint64(v), nil
 		}
 	}
-	return 0, fmt.Errorf("netlink family %s says nothing of %s", netdevFamily, l.Port)
+	return 0, fmt.Errorf("netlink family %s does not tell this of %s", netdevFamily, l.Port)
 }
 
 // socketQueues returns the receive queues of l's port that have an AF_XDP socket of any

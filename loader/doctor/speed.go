@@ -51,6 +51,29 @@ func offersZeroCopy(name string, l loader.Link, features xdpFeatures, err error)
 	return ok(name, "driver %s has none: the kernel copies each packet once", l.Driver)
 }
 
+// probeTxChecksum says whether the driver could compute the checksums of packets that AF_XDP
+// sockets send. stag computes them itself.
+func probeTxChecksum(l loader.Link, generic bool) Probe {
+	const name = "sums to send"
+	if generic {
+		return ok(name, "computed by stag")
+	}
+	tasks, err := tasksOf(l)
+	return computesSums(name, l, tasks, err)
+}
+
+// computesSums returns the row for the tasks that the kernel reports, or for the kernel's
+// error.
+func computesSums(name string, l loader.Link, tasks xskFeatures, err error) Probe {
+	switch {
+	case err != nil:
+		return ok(name, "computed by stag: this kernel does not tell whether driver %s could (Linux 6.8)", l.Driver)
+	case tasks&xskTxChecksum != 0:
+		return ok(name, "computed by stag, although driver %s could in zero copy", l.Driver)
+	}
+	return ok(name, "computed by stag: driver %s computes none for AF_XDP", l.Driver)
+}
+
 // probeExpectation says which kind of speed to expect. The README has numbers, with the
 // conditions of their measurement.
 func probeExpectation(l loader.Link, generic bool) Probe {
