@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
-	"time"
 
 	"github.com/stag-rdma/stag/offload/port"
 )
@@ -54,13 +53,6 @@ type Config struct {
 	// SendBuffer limits the memory that the kernel holds for transmission in copy mode,
 	// in octets of the kernel's accounting. 0 means enough for TxFrames.
 	SendBuffer uint32
-
-	// BusyPoll is how long one system call may busy poll, in whole microseconds. If it
-	// is above zero, the socket drives the interface's NAPI. The interface then needs
-	// napi_defer_hard_irqs and gro_flush_timeout.
-	BusyPoll time.Duration
-	// BusyPollBudget is the largest number of frames of one busy poll; 0 means 64.
-	BusyPollBudget uint16
 
 	// Check makes the queue panic when a chunk would get a second owner. The message
 	// has the chunk's history. Without Check the queue refuses the frame and counts it.
@@ -119,9 +111,6 @@ func (c Config) fill() (Config, error) {
 	bad(c.ZeroCopy > ZeroCopyOff, "ZeroCopy is %d: must be auto, require or off", uint8(c.ZeroCopy))
 	bad(c.Ifindex < 0, "Ifindex is %d", c.Ifindex)
 	bad(c.SendBuffer > maxSendBuffer, "SendBuffer is %d: must be at most %d", c.SendBuffer, maxSendBuffer)
-	bad(c.BusyPoll < 0 || c.BusyPoll > time.Second || c.BusyPoll%time.Microsecond != 0,
-		"BusyPoll is %v: must be whole microseconds, at most a second", c.BusyPoll)
-	bad(c.BusyPollBudget != 0 && c.BusyPoll == 0, "BusyPollBudget is %d without BusyPoll", c.BusyPollBudget)
 	if err := errors.Join(errs...); err != nil {
 		return c, err
 	}

@@ -48,7 +48,6 @@ var hints = []struct {
 	{stepBind, unix.EINVAL, "has the interface that many queues? see ethtool -l"},
 	{stepBind, unix.ENETDOWN, "set the interface up (ip link set dev … up)"},
 	{stepBind, unix.EPERM, "grant CAP_NET_RAW or run as root"},
-	{stepBusyPoll, unix.EPERM, "busy polling needs CAP_NET_ADMIN"},
 	{stepBuffer, unix.EPERM, "grant CAP_NET_ADMIN or set SendBuffer within net.core.wmem_max"},
 }
 

@@ -13,17 +13,16 @@ import (
 
 // These are the steps of Open, as its errors name them.
 const (
-	stepName     = "find the interface"
-	stepRegion   = "claim the region"
-	stepBell     = "make an eventfd"
-	stepSocket   = "create the AF_XDP socket"
-	stepUmem     = "register the frames"
-	stepRings    = "make the rings"
-	stepBind     = "bind"
-	stepMode     = "read the mode"
-	stepBudget   = "set the transmit budget"
-	stepBuffer   = "set the send buffer"
-	stepBusyPoll = "set busy polling"
+	stepName   = "find the interface"
+	stepRegion = "claim the region"
+	stepBell   = "make an eventfd"
+	stepSocket = "create the AF_XDP socket"
+	stepUmem   = "register the frames"
+	stepRings  = "make the rings"
+	stepBind   = "bind"
+	stepMode   = "read the mode"
+	stepBudget = "set the transmit budget"
+	stepBuffer = "set the send buffer"
 )
 
 // Open binds an AF_XDP socket to a queue of an interface. The frames lie in region r,
@@ -91,7 +90,6 @@ func (q *Queue) bindAll() error {
 		step{stepMode, q.readMode},
 		step{stepBudget, q.setBudget},
 		step{stepBuffer, q.setBuffer},
-		step{stepBusyPoll, q.setBusyPoll},
 	)
 }
 

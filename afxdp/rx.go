@@ -120,11 +120,9 @@ func (q *Queue) wipe(i uint32) {
 }
 
 // wakeRx calls recvfrom if the receive side needs this system call. A driver that ran
-// out of chunks needs it, and busy polling happens within it. In copy mode without busy
-// polling wakeRx does nothing.
+// out of chunks needs it. In copy mode wakeRx does nothing.
 func (q *Queue) wakeRx(refilled, empty bool) {
-	asked := (refilled || empty) && q.fill.NeedsWakeup()
-	if asked || empty && q.cfg.BusyPoll > 0 {
+	if (refilled || empty) && q.fill.NeedsWakeup() {
 		q.count.RxKicks++
 		q.call(recv)
 	}

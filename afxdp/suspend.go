@@ -64,7 +64,6 @@ func (q *Queue) Resume(fresh int) error {
 		step{stepBind, q.bindAgain},
 		step{stepBudget, q.budgetAgain},
 		step{stepBuffer, q.bufferAgain},
-		step{stepBusyPoll, q.setBusyPoll},
 	)
 	if err != nil {
 		q.unplugRings()

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,8 +18,6 @@ const (
 	// addition to the frame's length. They cover the headroom, struct skb_shared_info
 	// and struct sk_buff.
 	perFrame = 1024
-	// defaultBusyBudget is the default of Config.BusyPollBudget, in frames.
-	defaultBusyBudget = 64
 )
 
 // setBudget lets one system call send the whole transmit ring (since Linux 6.17).
@@ -60,27 +57,6 @@ func (q *Queue) setBuffer() error {
 	q.info.SendBuffer = uint32(got)
 	if q.cfg.SendBuffer != 0 && uint64(got) < want {
 		return fmt.Errorf("got %d octets instead of %d: %w", got, want, unix.EPERM)
-	}
-	return nil
-}
-
-func (q *Queue) setBusyPoll() error {
-	c := q.cfg
-	if c.BusyPoll == 0 {
-		return nil
-	}
-	budget := int(c.BusyPollBudget)
-	if budget == 0 {
-		budget = defaultBusyBudget
-	}
-	for _, o := range []struct{ option, value int }{
-		{unix.SO_PREFER_BUSY_POLL, 1},
-		{unix.SO_BUSY_POLL, int(c.BusyPoll / time.Microsecond)},
-		{unix.SO_BUSY_POLL_BUDGET, budget},
-	} {
-		if err := unix.SetsockoptInt(q.fd, unix.SOL_SOCKET, o.option, o.value); err != nil {
-			return fmt.Errorf("option %d to %d: %w", o.option, o.value, err)
-		}
 	}
 	return nil
 }
