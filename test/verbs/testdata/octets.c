@@ -47,6 +47,30 @@ static long ring(size_t n, int rounds)
 	return bad;
 }
 
+// moved is ring with memory that grows and shrinks by realloc. The memory of an earlier round
+// may still be registered when it moves or gets other pages.
+static long moved(int rounds)
+{
+	static const size_t sizes[] = {300000, 20000, 2000000, 65536, 700001, 4096};
+	int next = (rank + 1) % ranks, last = (rank + ranks - 1) % ranks;
+	unsigned char *out = NULL, *in = NULL;
+	long bad = 0;
+
+	for (int round = 0; round < rounds; round++) {
+		size_t n = sizes[round % (sizeof sizes / sizeof *sizes)];
+
+		out = realloc(out, n);
+		in = realloc(in, n);
+		memset(in, 0, n);
+		fill(out, n, round);
+		MPI_Sendrecv(out, (int)n, MPI_BYTE, next, round, in, (int)n, MPI_BYTE, last, round, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+		bad += wrong(in, n, last, round);
+	}
+	free(out);
+	free(in);
+	return bad;
+}
+
 // flood sends many messages before any is received.
 static long flood(void)
 {
@@ -79,6 +103,7 @@ int main(int argc, char **argv)
 	for (size_t n = 1; n <= 4u << 20; n *= 4)
 		bad += ring(n, 5);
 	bad += ring(1234567, 3);
+	bad += moved(18);
 	bad += flood();
 	mine = rank + 1;
 	MPI_Allreduce(&mine, &sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
