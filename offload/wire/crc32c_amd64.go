@@ -6,19 +6,40 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// canFold reports whether the processor multiplies polynomials in 512 bits. The
-// standard library processes 64 bits at a time and the last third of a segment
-// serially. With the standard library, the CRC took a quarter of the processor time of
-// a message.
-var canFold = cpu.X86.HasAVX512F && cpu.X86.HasAVX512VPCLMULQDQ && cpu.X86.HasSSE42
+// canFold reports whether the processor multiplies several polynomials of 64 bits at a time.
+// The standard library multiplies none for so few octets, and processes the last third of a
+// segment serially. With the standard library, the CRC took a quarter of the processor time
+// of a message.
+var canFold = canFold512 || canFold256
+
+var (
+	canFold512 = cpu.X86.HasAVX512F && cpu.X86.HasAVX512VPCLMULQDQ && cpu.X86.HasSSE42
+	canFold256 = cpu.X86.HasAVX2 && cpu.X86.HasSSE42 && multiplies256()
+)
+
+// multiplies256 reports whether the processor has VPCLMULQDQ. Package cpu looks for it only
+// in processors that also have AVX-512.
+func multiplies256() bool
 
 // fold returns the remainder, not inverted, of a message that ends with b. state is the
 // remainder before b. The length of b must be a multiple of foldUnit and at least
 // foldLeast.
-func fold(state uint32, b []byte) uint32 { return foldWith(&folds, state, b) }
+func fold(state uint32, b []byte) uint32 {
+	if canFold512 {
+		return foldWith(&folds, state, b)
+	}
+	return foldWith256(&folds256, state, b)
+}
 
+// foldWith does it in 512 bits.
+//
 //go:noescape
 func foldWith(c *foldTable, state uint32, b []byte) uint32
+
+// foldWith256 does it in 256 bits.
+//
+//go:noescape
+func foldWith256(c *foldTable256, state uint32, b []byte) uint32
 
 // foldTable contains the constants of foldWith. A CRC is the remainder of the message,
 // as a polynomial over bits, divided by a polynomial of degree 32. The remainder stays
@@ -36,6 +57,19 @@ var folds = foldTable{
 	four:  foldConstants(4 * 512),
 	next:  foldConstants(512),
 	lanes: [4][2]uint64{foldConstants(3 * 128), foldConstants(2 * 128), foldConstants(128)},
+}
+
+// foldTable256 contains the constants of foldWith256, as foldTable does.
+type foldTable256 struct {
+	four  [2]uint64 // constants from four registers to the next four
+	next  [2]uint64 // constants from one register to the next
+	lanes [2]uint64 // constants from the first block of a register to its last block
+}
+
+var folds256 = foldTable256{
+	four:  foldConstants(4 * 256),
+	next:  foldConstants(256),
+	lanes: foldConstants(128),
 }
 
 // foldConstants returns the constants for the earlier and the later half of a block

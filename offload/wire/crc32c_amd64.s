@@ -71,3 +71,88 @@ lanes:
 	VZEROUPPER
 	MOVL   DX, ret+40(FP)
 	RET
+
+// FOLD256 is FOLD for processors without VPTERNLOGD.
+#define FOLD256(k, acc, tmp, next) \
+	VPCLMULQDQ $0x00, k, acc, tmp \
+	VPCLMULQDQ $0x11, k, acc, acc \
+	VPXOR next, tmp, tmp \
+	VPXOR tmp, acc, acc
+
+// func foldWith256(c *foldTable256, state uint32, b []byte) uint32
+TEXT ·foldWith256(SB), NOSPLIT, $0-44
+	MOVQ c+0(FP), DI
+	MOVL state+8(FP), AX
+	MOVQ b_base+16(FP), SI
+	MOVQ b_len+24(FP), CX
+
+	// The state is added to the first 32 bits.
+	VMOVD   AX, X4
+	VPXOR   0(SI), Y4, Y0
+	VMOVDQU 32(SI), Y1
+	VMOVDQU 64(SI), Y2
+	VMOVDQU 96(SI), Y3
+	ADDQ    $128, SI
+	SUBQ    $128, CX
+	VBROADCASTI128 foldTable256_four(DI), Y8
+	VBROADCASTI128 foldTable256_next(DI), Y9
+
+four256:
+	CMPQ CX, $128
+	JB   join256
+	FOLD256(Y8, Y0, Y4, 0(SI))
+	FOLD256(Y8, Y1, Y5, 32(SI))
+	FOLD256(Y8, Y2, Y6, 64(SI))
+	FOLD256(Y8, Y3, Y7, 96(SI))
+	ADDQ $128, SI
+	SUBQ $128, CX
+	JMP  four256
+
+join256:
+	FOLD256(Y9, Y0, Y4, Y1)
+	FOLD256(Y9, Y0, Y4, Y2)
+	FOLD256(Y9, Y0, Y4, Y3)
+
+one256:
+	CMPQ CX, $32
+	JB   lanes256
+	FOLD256(Y9, Y0, Y4, 0(SI))
+	ADDQ $32, SI
+	SUBQ $32, CX
+	JMP  one256
+
+lanes256:
+	VMOVDQU foldTable256_lanes(DI), X8
+	VEXTRACTI128 $1, Y0, X1
+	VPCLMULQDQ $0x00, X8, X0, X4
+	VPCLMULQDQ $0x11, X8, X0, X0
+	VPXOR X4, X0, X0
+	VPXOR X1, X0, X0
+
+	// The remainder of the last block, by the instruction for it.
+	VMOVQ  X0, AX
+	VPEXTRQ $1, X0, BX
+	XORL   DX, DX
+	CRC32Q AX, DX
+	CRC32Q BX, DX
+	VZEROUPPER
+	MOVL   DX, ret+40(FP)
+	RET
+
+// func multiplies256() bool
+TEXT ·multiplies256(SB), NOSPLIT, $0-1
+	MOVL $0, AX
+	CPUID
+	CMPL AX, $7 // the highest leaf
+	JB   none
+	MOVL $7, AX
+	MOVL $0, CX
+	CPUID
+	SHRL $10, CX
+	ANDL $1, CX
+	MOVB CX, ret+0(FP)
+	RET
+
+none:
+	MOVB $0, ret+0(FP)
+	RET
