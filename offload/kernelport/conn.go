@@ -25,7 +25,8 @@ type Conn struct {
 	fd       int
 	rx       ring
 	tx       outbox
-	buffers  []byte        // memory of rx and tx
+	forRx    *stock        // where the memory of rx comes from
+	forTx    *stock        // where the memory of tx comes from
 	after    func()        // value of Config.After
 	limit    int           // value of Config.Segment
 	segment  int           // result of MaxEmit
@@ -88,7 +89,8 @@ func New(c syscall.Conn, ulp stream.ULP, cfg Config) (*Conn, error) {
 		k.release()
 		return nil, fmt.Errorf("kernel port: %w", err)
 	}
-	if err := k.mapBuffers(cfg.RcvBuf, cfg.SndBuf); err != nil {
+	if err := k.stockUp(cfg.RcvBuf, cfg.SndBuf); err != nil {
+		k.dropBuffers()
 		k.release()
 		return nil, fmt.Errorf("kernel port: %w", err)
 	}
@@ -219,7 +221,7 @@ func (c *Conn) finish(err error) {
 	c.reader.Enter()
 	c.ulp.Fault(clock.Now(), err)
 	c.reader.Leave()
-	c.unmapBuffers()
+	c.dropBuffers()
 	c.stepping.Unlock()
 	c.doze.close(c)
 	c.tell()

@@ -18,47 +18,47 @@ type ringing struct {
 
 func (r *ringing) Transmit(clock.Instant, stream.Stream) { r.rung.Add(1) }
 
-// TestRungDuringShed: a visitor that comes while the pages of the buffers are given back leaves
-// its doorbell, and Run serves it.
+// TestRungDuringShed: a visitor that comes while the buffers are given back leaves its doorbell,
+// and Run serves it.
 func TestRungDuringShed(t *testing.T) {
 	a, b := sockets(t)
 	ulp := new(ringing)
-	k := port(t, a, ulp, Config{Lot: newLot(t), RcvBuf: 32 << 20})
+	k := port(t, a, ulp, Config{Lot: newLot(t)})
 	go k.Run(context.Background())
-	for held := false; !held; {
-		k.Between(func() {
-			for i := 0; i < len(k.buffers); i += 4 << 10 {
-				k.buffers[i] = 1 // so that giving back takes milliseconds
-			}
-		})
-		for !k.parking.in.Load() {
-			time.Sleep(time.Millisecond)
-		}
-		before := ulp.rung.Load()
-		shed := make(chan struct{})
-		go func() {
-			defer close(shed)
-			k.shed()
-		}()
-		for over := false; !held && !over; {
-			if held = !k.stepping.TryLock(); !held {
-				k.stepping.Unlock()
-			}
-			select {
-			case <-shed:
-				over = true
-			default:
-			}
-		}
-		k.RingSilently()
-		k.Visit(clock.Now())
-		for end := time.Now().Add(10 * time.Second); ulp.rung.Load() == before; time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatal("a doorbell has not been served after 10 s")
-			}
-		}
-		<-shed
+	for !k.parking.in.Load() {
+		time.Sleep(time.Millisecond)
 	}
+	k.Between(func() {
+		if err := k.needRing(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	for !k.parking.in.Load() {
+		time.Sleep(time.Millisecond)
+	}
+	before := ulp.rung.Load()
+	k.forRx.mu.Lock() // so that shed waits while it holds stepping
+	shed := make(chan struct{})
+	go func() {
+		defer close(shed)
+		k.shed()
+	}()
+	for k.stepping.TryLock() {
+		k.stepping.Unlock()
+		time.Sleep(100 * time.Microsecond)
+	}
+	k.RingSilently()
+	k.Visit(clock.Now())
+	if ulp.rung.Load() != before {
+		t.Error("the visitor stepped although another goroutine held the connection")
+	}
+	k.forRx.mu.Unlock()
+	for end := time.Now().Add(10 * time.Second); ulp.rung.Load() == before; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("a doorbell has not been served after 10 s")
+		}
+	}
+	<-shed
 	b.CloseWrite()
 	if err := k.Close(context.Background()); err != nil {
 		t.Error(err)

@@ -68,6 +68,9 @@ func (c *Conn) pace(now clock.Instant) (moved bool) {
 	c.reader.Enter()
 	moved = c.step(now)
 	c.reader.Leave()
+	if c.parking.lot != nil && !c.parking.inUse.Load() {
+		c.giveBack() // the next step of another connection uses them while they are in the caches
+	}
 	return moved
 }
 
@@ -117,11 +120,13 @@ func (c *Conn) over(now clock.Instant) (bool, error) {
 
 // read reads octets from the socket if there may be some.
 func (c *Conn) read() (arrived bool) {
-	space := c.rx.space()
-	if !c.readable || c.eof || c.ended != nil || len(space) == 0 {
+	if !c.readable || c.eof || c.ended != nil || c.full() {
 		return false
 	}
-	pieces, space := c.direct.pieces(space, c.rx.used != 0)
+	if c.ended = c.needRing(); c.ended != nil {
+		return false
+	}
+	pieces, space := c.direct.pieces(c.rx.space(), c.rx.used != 0)
 	var n, want int
 	var err error
 	if len(pieces) == 0 {

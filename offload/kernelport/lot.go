@@ -17,6 +17,8 @@ type Lot struct {
 	ended       chan struct{}
 	sweeper     *time.Timer // runs sweep, while a connection waits by itself
 
+	stocks stocks // memory that the connections share
+
 	mu    sync.Mutex
 	conns map[int32]*Conn  // by socket
 	inUse map[*Conn]uint32 // connections that wait by themselves, with their number of waits at the last sweep
@@ -60,6 +62,7 @@ func (l *Lot) Close() error {
 }
 
 func (l *Lot) release() {
+	l.stocks.empty()
 	for _, fd := range []int{l.epoll, l.stop} {
 		if fd >= 0 {
 			unix.Close(fd)
@@ -142,6 +145,13 @@ func (l *Lot) sweep() {
 	for _, c := range idle[:n] {
 		c.rouse()
 	}
+}
+
+// quiet reports whether no connection waits by itself: those that do have been in use.
+func (l *Lot) quiet() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.inUse) == 0
 }
 
 // forget removes a connection before its socket is closed.

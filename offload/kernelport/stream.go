@@ -25,6 +25,10 @@ func (c *Conn) Emit(n int) []byte {
 	if n <= 0 || n > c.segment {
 		panic("kernelport: Emit of more than MaxEmit, or of nothing")
 	}
+	if err := c.needOutbox(); err != nil {
+		c.ended = err
+		return nil
+	}
 	return c.tx.add(n)
 }
 

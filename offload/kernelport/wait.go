@@ -48,7 +48,7 @@ func (c *Conn) prepare(now clock.Instant, sleep time.Duration) (idle bool) {
 	case sleep != 0:
 		c.poller.fds[0].Fd = -1
 		c.alarm = clock.Sooner(c.alarm, now.Add(sleep))
-	case c.hung && (c.eof || len(c.rx.space()) == 0):
+	case c.hung && (c.eof || c.full()):
 		// With the socket's descriptor, poll would return at once, again and again.
 		c.poller.fds[0].Fd = -1
 		c.alarm = clock.Sooner(c.alarm, now.Add(recheck))
@@ -58,7 +58,7 @@ func (c *Conn) prepare(now clock.Instant, sleep time.Duration) (idle bool) {
 
 // events returns the poll events of the socket to wait for.
 func (c *Conn) events() (events int16) {
-	if !c.eof && len(c.rx.space()) > 0 {
+	if !c.eof && !c.full() {
 		events |= unix.POLLIN
 	}
 	if c.tx.used() > 0 {
@@ -98,7 +98,7 @@ func (c *Conn) wake() error {
 	}
 	// A read of the socket would report the error. If no read follows, read the error
 	// here.
-	if got&unix.POLLERR != 0 && (c.eof || len(c.rx.space()) == 0) {
+	if got&unix.POLLERR != 0 && (c.eof || c.full()) {
 		return c.pending()
 	}
 	return nil
