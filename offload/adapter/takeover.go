@@ -106,10 +106,12 @@ func (s *Socket) runKernelPort(ulp stream.ULP, how TakeOver) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.adapter.running.Go(func() {
-		// The ULP gets the error that ends the connection. k has its own descriptor,
-		// because the socket is closed now or soon.
-		_ = k.Run(context.Background())
-	})
+	// The ULP gets the error that ends the connection. k has its own descriptor, because the
+	// socket is closed now or soon.
+	s.adapter.running.Add(1)
+	if err := k.Start(s.adapter.running.Done); err != nil {
+		s.adapter.running.Done()
+		return nil, err
+	}
 	return &Conn{carrier: kernelCarrier{k}, adapter: s.adapter}, nil
 }

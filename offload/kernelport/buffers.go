@@ -96,14 +96,17 @@ func (s *stocks) empty() {
 	}
 }
 
+// lender has the stocks for the ring and for the outbox of a connection.
+type lender struct{ rx, tx *stock }
+
 // stockUp finds the stocks of the connection. Without a Lot it has stocks of its own, and takes
 // its buffers at once.
 func (c *Conn) stockUp(rcv, snd int) error {
 	if lot := c.parking.lot; lot != nil {
-		c.forRx, c.forTx = lot.stocks.of(rcv), lot.stocks.of(snd)
+		c.lender.rx, c.lender.tx = lot.stocks.of(rcv), lot.stocks.of(snd)
 		return nil
 	}
-	c.forRx, c.forTx = &stock{size: rcv}, &stock{size: snd}
+	c.lender.rx, c.lender.tx = &stock{size: rcv}, &stock{size: snd}
 	if err := c.needRing(); err != nil {
 		return err
 	}
@@ -113,7 +116,7 @@ func (c *Conn) stockUp(rcv, snd int) error {
 // needRing makes sure that the ring has a buffer.
 func (c *Conn) needRing() (err error) {
 	if c.rx.buf == nil {
-		c.rx.buf, err = c.forRx.lend()
+		c.rx.buf, err = c.lender.rx.lend()
 	}
 	return err
 }
@@ -121,7 +124,7 @@ func (c *Conn) needRing() (err error) {
 // needOutbox makes sure that the outbox has a buffer.
 func (c *Conn) needOutbox() (err error) {
 	if c.tx.buf == nil {
-		c.tx.buf, err = c.forTx.lend()
+		c.tx.buf, err = c.lender.tx.lend()
 	}
 	return err
 }
@@ -132,11 +135,11 @@ func (c *Conn) full() bool { return c.rx.buf != nil && c.rx.used == len(c.rx.buf
 // giveBack gives the buffers back that have no octets.
 func (c *Conn) giveBack() {
 	if c.rx.buf != nil && c.rx.used == 0 {
-		c.forRx.takeBack(c.rx.buf)
+		c.lender.rx.takeBack(c.rx.buf)
 		c.rx = ring{}
 	}
 	if c.tx.buf != nil && c.tx.used() == 0 {
-		c.forTx.takeBack(c.tx.buf)
+		c.lender.tx.takeBack(c.tx.buf)
 		c.tx = outbox{}
 	}
 }
@@ -145,9 +148,9 @@ func (c *Conn) giveBack() {
 func (c *Conn) dropBuffers() {
 	c.rx.used, c.tx = 0, outbox{buf: c.tx.buf}
 	c.giveBack()
-	if c.parking.lot == nil && c.forRx != nil {
-		c.forRx.empty()
-		c.forTx.empty()
+	if c.parking.lot == nil && c.lender.rx != nil {
+		c.lender.rx.empty()
+		c.lender.tx.empty()
 	}
 }
 

@@ -17,8 +17,8 @@ type Config struct {
 	// wait for the steps of this connection. nil: the ULP uses no table.
 	Table *tpt.Table
 
-	// Lot is where the connection waits while it is idle. nil: Run occupies a thread while it
-	// waits.
+	// Lot is where the connection waits, and gets its buffers. nil: Run occupies a thread while
+	// it waits, and the connection has buffers of its own. Start needs a Lot.
 	Lot *Lot
 
 	// After runs after every step and after Fault. After delivers the signals that the

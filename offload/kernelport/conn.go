@@ -25,8 +25,7 @@ type Conn struct {
 	fd       int
 	rx       ring
 	tx       outbox
-	forRx    *stock        // where the memory of rx comes from
-	forTx    *stock        // where the memory of tx comes from
+	lender   lender        // where the memory of rx and tx comes from
 	after    func()        // value of Config.After
 	limit    int           // value of Config.Segment
 	segment  int           // result of MaxEmit
@@ -84,7 +83,7 @@ func New(c syscall.Conn, ulp stream.ULP, cfg Config) (*Conn, error) {
 		readable: true, writable: true, done: make(chan struct{}),
 	}
 	k.direct.ulp, _ = ulp.(stream.Placer)
-	k.parking.lot, k.parking.out = cfg.Lot, make(chan struct{}, 1)
+	k.parking.lot = cfg.Lot
 	if err := k.open(c); err != nil {
 		k.release()
 		return nil, fmt.Errorf("kernel port: %w", err)
@@ -147,7 +146,7 @@ func (c *Conn) RingSilently() { c.bell.Store(true) }
 
 // rouse wakes Run, if it sleeps.
 func (c *Conn) rouse() {
-	if !c.asleep.CompareAndSwap(true, false) || c.parking.leave() {
+	if !c.asleep.CompareAndSwap(true, false) || c.parking.leave(c) {
 		return
 	}
 	c.mu.Lock()

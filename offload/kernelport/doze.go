@@ -40,7 +40,7 @@ func (c *Conn) Doze(ready func() bool) bool {
 	c.doze.asleep.Store(true) // before arrivals, so that a step that wants other events ends the sleep
 	events, ok := c.arrivals()
 	if ok && !ready() && !c.bell.Load() {
-		if c.parking.in.Load() { // Run would not see that the sleep is long
+		if c.parking.in.Load() && !c.parking.visited.Load() { // Run would not see that the sleep is long
 			c.rouse()
 		}
 		c.doze.sleep(events)

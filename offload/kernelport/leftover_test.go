@@ -37,7 +37,7 @@ func TestRungDuringShed(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	before := ulp.rung.Load()
-	k.forRx.mu.Lock() // so that shed waits while it holds stepping
+	k.lender.rx.mu.Lock() // so that shed waits while it holds stepping
 	shed := make(chan struct{})
 	go func() {
 		defer close(shed)
@@ -52,7 +52,7 @@ func TestRungDuringShed(t *testing.T) {
 	if ulp.rung.Load() != before {
 		t.Error("the visitor stepped although another goroutine held the connection")
 	}
-	k.forRx.mu.Unlock()
+	k.lender.rx.mu.Unlock()
 	for end := time.Now().Add(10 * time.Second); ulp.rung.Load() == before; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("a doorbell has not been served after 10 s")

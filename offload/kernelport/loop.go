@@ -17,37 +17,57 @@ import (
 // the error that Fault got: nil after a close in both directions. If ctx ends first,
 // Run resets the connection. A second Run, or a Run after Close, returns ErrRunning.
 // While Run waits, it occupies a thread in poll. With a Config.Lot an idle connection occupies
-// none.
+// none; Start does not even occupy a goroutine.
 func (c *Conn) Run(ctx context.Context) error {
+	if !c.begin() {
+		return ErrRunning
+	}
+	stop := context.AfterFunc(ctx, func() { c.abortFor(context.Cause(ctx)) })
+	defer stop()
+	if c.parking.lot != nil {
+		ended := make(chan struct{})
+		c.parking.ended = func() { close(ended) }
+		c.depart()
+		<-ended
+		return c.err
+	}
+	err := c.loop()
+	c.end(err)
+	return err
+}
+
+// begin prepares the connection for its first step. It returns false if Run, Start or Close
+// has been called.
+func (c *Conn) begin() bool {
 	c.mu.Lock()
 	if c.begun {
 		c.mu.Unlock()
-		return ErrRunning
+		return false
 	}
 	c.begun = true
 	c.mu.Unlock()
-
-	stop := context.AfterFunc(ctx, func() { c.abortFor(context.Cause(ctx)) })
-	defer stop()
 	c.stepping.Lock()
 	c.reader = c.table.JoinShared()
 	c.running = true
 	c.stepping.Unlock()
-	defer c.reader.Close()
-	err := c.loop()
+	return true
+}
+
+// end ends a connection that has begun.
+func (c *Conn) end(err error) {
+	ended := c.parking.ended
 	c.finish(err)
-	return err
+	c.reader.Close()
+	if ended != nil {
+		ended()
+	}
 }
 
 // loop steps until the connection has ended.
 func (c *Conn) loop() error {
 	for {
 		now := clock.Now()
-		c.stepping.Lock()
-		moved := c.pace(now)
-		over, err := c.over(now)
-		c.stepping.Unlock()
-		c.tell()
+		moved, over, err := c.advance(now)
 		if over {
 			return err
 		}
@@ -60,6 +80,17 @@ func (c *Conn) loop() error {
 			return err
 		}
 	}
+}
+
+// advance makes one step, and reports whether anything happened and whether the connection has
+// ended, and why.
+func (c *Conn) advance(now clock.Instant) (moved, over bool, err error) {
+	c.stepping.Lock()
+	moved = c.pace(now)
+	over, err = c.over(now)
+	c.stepping.Unlock()
+	c.tell()
+	return moved, over, err
 }
 
 // pace makes one step as a reader of the table. Invalidations in the table wait for the

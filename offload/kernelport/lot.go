@@ -9,15 +9,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lot waits for what arrives on connections that are idle. One goroutine waits for all of
-// them, so that an idle connection occupies no thread. A connection that is in use waits by
-// itself, in a thread, so that it does not wait for another goroutine.
+// Lot waits for what arrives on connections, and runs them. One goroutine waits for all of
+// them, and as many as there are processors run those for which something has arrived, one
+// after the other. A connection that waits occupies neither a thread nor a goroutine. The few
+// that are in use have a goroutine each, and wait by themselves, in a thread, so that they do
+// not wait for another goroutine.
 type Lot struct {
 	epoll, stop int // descriptors; stop is an eventfd that ends run
 	ended       chan struct{}
 	sweeper     *time.Timer // runs sweep, while a connection waits by itself
 
-	stocks stocks // memory that the connections share
+	stocks     stocks         // memory that the connections share
+	goroutines sync.WaitGroup // those that run connections
+
+	queue queue // connections that have something to do
 
 	mu    sync.Mutex
 	conns map[int32]*Conn  // by socket
@@ -52,9 +57,10 @@ func NewLot() (l *Lot, err error) {
 	return l, nil
 }
 
-// Close ends the goroutine. No connection may be left.
+// Close ends the goroutines. No connection may be left.
 func (l *Lot) Close() error {
 	l.sweeper.Stop()
+	l.goroutines.Wait()
 	_, err := unix.Write(l.stop, one[:])
 	<-l.ended
 	l.release()
@@ -108,18 +114,19 @@ func (l *Lot) watch(c *Conn, events int16) error {
 }
 
 // use lets a connection wait by itself, unless too many do.
-func (l *Lot) use(c *Conn) {
+func (l *Lot) use(c *Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := len(l.inUse)
 	if n == mostInUse {
-		return
+		return false
 	}
 	if n == 0 {
 		l.sweeper.Reset(sweepTime)
 	}
 	l.inUse[c] = c.parking.waits.Load()
 	c.parking.inUse.Store(true)
+	return true
 }
 
 // sweep moves connections that are idle into the lot.

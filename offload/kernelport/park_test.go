@@ -3,6 +3,7 @@ package kernelport
 import (
 	"context"
 	"os"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -31,12 +32,13 @@ func TestContractInALot(t *testing.T) {
 	contract.Run(t, func(t testing.TB) contract.Pair { return &realPair{t: t, cfg: Config{Lot: newLot(t)}} })
 }
 
-// TestIdleThreads: connections that are idle occupy no threads and no memory for buffers, and
-// each wakes up for what arrives, for a doorbell and for its end.
+// TestIdleThreads: connections that are idle occupy no threads, no goroutines and no memory for
+// buffers, and each wakes up for what arrives, for a doorbell and for its end.
 func TestIdleThreads(t *testing.T) {
 	const n = 200
 	lot := newLot(t)
 	var all sync.WaitGroup
+	before := runtime.NumGoroutine()
 	conns, ulps := make([]*Conn, n), make([]*counting, n)
 	peers := make([]interface {
 		Write([]byte) (int, error)
@@ -46,7 +48,10 @@ func TestIdleThreads(t *testing.T) {
 		a, b := sockets(t)
 		ulps[i], peers[i] = new(counting), b
 		conns[i] = port(t, a, ulps[i], Config{Lot: lot, RcvBuf: 4 << 10, SndBuf: 64 << 10})
-		all.Go(func() { conns[i].Run(context.Background()) })
+		all.Add(1)
+		if err := conns[i].Start(all.Done); err != nil {
+			t.Fatal(err)
+		}
 	}
 	parked := func() {
 		for _, c := range conns {
@@ -74,6 +79,10 @@ func TestIdleThreads(t *testing.T) {
 		return n
 	}
 	for held() != 0 { // some are parked before the sweep has found all of them idle
+		time.Sleep(time.Millisecond)
+	}
+	// The goroutines of connections that have just begun to wait end on their own.
+	for more := n; more > n/10; more = runtime.NumGoroutine() - before {
 		time.Sleep(time.Millisecond)
 	}
 	tasks, err := os.ReadDir("/proc/self/task")

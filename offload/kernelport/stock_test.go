@@ -50,9 +50,9 @@ func TestNoMemoryForBuffers(t *testing.T) {
 			k := port(t, a, u, Config{Lot: newLot(t)})
 			none := &stock{size: 1 << 62}
 			if which == "outbox" {
-				k.forTx = none
+				k.lender.tx = none
 			} else {
-				k.forRx = none
+				k.lender.rx = none
 				if _, err := b.Write([]byte{1}); err != nil {
 					t.Fatal(err)
 				}

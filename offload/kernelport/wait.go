@@ -22,8 +22,13 @@ func (c *Conn) wait(now clock.Instant, sleep time.Duration) error {
 	ready := sleep == 0 || c.visits.BeginSleep()
 	var err error
 	if idle && ready && !c.bell.Load() {
-		err = c.pollOrPark(c.alarm, sleep != 0)
+		err = c.poll(c.alarm)
 	}
+	return c.rested(err)
+}
+
+// rested ends a wait that has led to err.
+func (c *Conn) rested(err error) error {
 	c.asleep.Store(false)
 	c.visits.EndSleep()
 	if err != nil {
