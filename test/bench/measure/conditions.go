@@ -24,8 +24,9 @@ type conditions struct {
 	Commit  string    `json:"commit"`
 	Missing []string  `json:"not_installed,omitempty"`      // tools that were not run because they are not installed
 	Control string    `json:"congestion_control,omitempty"` // of the kernel's TCP
-	Peers   []string  `json:"peers,omitempty"`              // versions of the iSCSI programs that were compared
-	Load    [2]string `json:"load"`                         // the machine's load averages before and after the run
+	Pairs   string    `json:"congestion_control_of_pairs,omitempty"`
+	Peers   []string  `json:"peers,omitempty"` // versions of the iSCSI programs that were compared
+	Load    [2]string `json:"load"`            // the machine's load averages before and after the run
 }
 
 func readConditions() (c conditions, err error) {
@@ -40,11 +41,11 @@ func readConditions() (c conditions, err error) {
 		return c, err
 	}
 	c.Commit = commit()
-	control, err := os.ReadFile("/proc/sys/net/ipv4/tcp_congestion_control")
+	machine, err := os.ReadFile("/proc/sys/net/ipv4/tcp_congestion_control")
 	if err != nil {
 		return c, err
 	}
-	c.Control = strings.TrimSpace(string(control))
+	c.Control, c.Pairs = strings.TrimSpace(string(machine)), control
 	c.Load[0], err = loadAverage()
 	return c, err
 }

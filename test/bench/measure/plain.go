@@ -76,10 +76,20 @@ func (p *plain) read(buf []byte) error {
 
 // stop resets the connection and waits for the goroutine. It ignores the goroutine's
 // error.
-func (p *plain) stop() error {
-	err := p.c.abort()
-	<-p.done
-	return errors.Join(err, p.c.Close())
+func (p *plain) stop() error { return stopPlain([]*plain{p}) }
+
+// stopPlain stops connections. It ends the calls of all before it waits for one: the others
+// would keep the processors busy meanwhile, and a thousand would take minutes.
+func stopPlain(list []*plain) error {
+	var errs []error
+	for _, p := range list {
+		errs = append(errs, p.c.abort())
+	}
+	for _, p := range list {
+		<-p.done
+		errs = append(errs, p.c.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // polled is a connection that the runtime's poller serves.

@@ -226,4 +226,7 @@ func (p *page) conditions(r *Report) {
 		p.printf("Tables of failover: congestion control %s in both stacks; the kernel's default is %s.\n", twinControl, c.Control)
 	}
 	p.printf("veth pairs, native XDP, copy mode, CRC on unless a row says otherwise, GOMAXPROCS %d.\n", c.Threads)
+	if c.Pairs != "" {
+		p.printf("Congestion control of the kernel's TCP: %s, unless a row says otherwise.\n", c.Pairs)
+	}
 }

@@ -7,6 +7,8 @@ import (
 	"net"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/stag-rdma/stag/cmd/stag/pair"
 	"github.com/stag-rdma/stag/loader"
 	"github.com/stag-rdma/stag/offload/engine"
@@ -48,7 +50,7 @@ type setting struct {
 	flows    int          // largest number of connections of a side; 0 means the default
 	router   *pair.Router // a router between the sides; nil means one cable
 	cables                // two cables between the sides
-	control  string       // congestion control of both stacks; "" means what the kernel chooses
+	control  string       // congestion control of both stacks; "" means control
 }
 
 // cables says how the two sides use two cables between them.
@@ -125,6 +127,11 @@ func newStage(s setting) (_ *stage, err error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, side := range []pair.Side{pair.A, pair.B} {
+		if err := st.pair.Do(side, useControl); err != nil {
+			return nil, fmt.Errorf("congestion control %s: %w", control, err)
+		}
+	}
 	if err := st.direct(); err != nil {
 		return nil, err
 	}
@@ -151,6 +158,23 @@ func newStage(s setting) (_ *stage, err error) {
 		}
 	}
 	return st, nil
+}
+
+// useControl makes control the congestion control of all connections of the current network
+// namespace, by its routes. The kernel refuses to make it the namespace's default, unless it
+// is also the machine's.
+func useControl() error {
+	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		return fmt.Errorf("list the routes: %w", err)
+	}
+	for _, r := range routes {
+		r.Congctl = control
+		if err := netlink.RouteReplace(&r); err != nil {
+			return fmt.Errorf("change the route to %v: %w", r.Dst, err)
+		}
+	}
+	return nil
 }
 
 // steer attaches stag's program to both ends, without flows.

@@ -122,7 +122,9 @@ func (s setting) row(o Options) *Row {
 // kernel adapts the buffers of its sockets for seconds: a thousand of its connections
 // carry more in their first second than later. The measurement is longer by the same
 // time, because the rate of many connections varies more.
-func (s setting) settling() time.Duration { return time.Duration(s.connections) * 2 * time.Millisecond }
+func (s setting) settling() time.Duration {
+	return min(time.Duration(s.connections)*2*time.Millisecond, 4*time.Second)
+}
 
 // values returns the figures of a sample. It leaves out figures that a case does not
 // have: the frames of a kernel, and the segments of a raw stream.

@@ -79,11 +79,7 @@ func (t *transfer) begin(ctx context.Context, side pair.Side, c *net.TCPConn) er
 }
 
 func (t *transfer) stop() error {
-	var errs []error
-	for _, p := range t.plain {
-		errs = append(errs, p.stop())
-	}
-	return errors.Join(errs...)
+	return stopPlain(t.plain)
 }
 
 func (t *transfer) octets() (sum uint64) {
