@@ -5,7 +5,7 @@ import "testing"
 // TestGoalsOfTheKernelPort: each verb is compared with the kernel's TCP of its own MTU, and many
 // connections with one. There is no goal if a row is missing.
 func TestGoalsOfTheKernelPort(t *testing.T) {
-	table := kernelPortTable(Options{MTUs: []int{1500, 9000}})
+	table := kernelPortTable(Options{Full: true, MTUs: []int{1500, 9000}})
 	r := &Report{Tables: []*Table{table}}
 	if got := kernelPortGoals(r); len(got) != 0 {
 		t.Errorf("goals without a measurement: %+v", got)

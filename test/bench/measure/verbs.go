@@ -70,9 +70,13 @@ func newHub(a *rdma.Adapter, l load) (h *hub, err error) {
 	if h.cq, err = a.CreateCQ(8 * l.depth * l.connections); err != nil {
 		return nil, err
 	}
-	h.mr, err = h.pd.AllocMR(l.connections*l.memory(), rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead)
+	h.mr, err = h.pd.AllocMR(min(l.connections, mostPlaces)*l.memory(), rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead)
 	return h, err
 }
+
+// mostPlaces limits the memory of a side. With more connections several use the same memory. It
+// is more than the caches of a processor hold in any case.
+const mostPlaces = 1024
 
 // party is one side of a connection: a QP and its part of the memory.
 type party struct {
@@ -83,7 +87,7 @@ type party struct {
 
 // party makes the party with index i.
 func (h *hub) party(i int) (p *party, err error) {
-	p = &party{hub: h, at: i * h.memory()}
+	p = &party{hub: h, at: i % mostPlaces * h.memory()}
 	p.qp, err = h.pd.CreateQP(rdma.QPConfig{
 		SendCQ: h.cq, RecvCQ: h.cq, SendDepth: 4 * h.depth, RecvDepth: 4 * h.depth, MaxSGE: 1,
 	})
