@@ -32,7 +32,7 @@ demo:
 
 # Against Linux's soft-iWARP driver, rping and perftest in a guest; as root.
 interop:
-	bash test/interop/image/prepare.sh && bash test/interop/image/trixie.sh && go test -tags interop -json -count=1 -timeout 45m ./test/interop | go run ./test/interop/matrix
+	bash test/interop/image/prepare.sh && bash test/interop/image/trixie.sh && bash test/interop/image/zero.sh && go test -tags interop -json -count=1 -timeout 45m ./test/interop | go run ./test/interop/matrix
 
 # Programs of the distribution over stag's libibverbs and librdmacm, between two
 # namespaces; as root. It takes what .ci/run installs.

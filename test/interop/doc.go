@@ -10,7 +10,8 @@
 // TAP. storage_test.go has what rows of iSCSI share. Each other file has one subject.
 // image/prepare.sh makes the guest. guest/ has the scripts that run in it. cards_test.go
 // has what rows with two interfaces share. device_test.go boots another guest for ublk,
-// which image/trixie.sh makes.
+// which image/trixie.sh makes. zero_test.go boots a third one, which image/zero.sh makes, with
+// stag in zero-copy mode in it.
 //
 // # Adding a row
 //

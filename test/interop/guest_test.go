@@ -69,7 +69,6 @@ func boot(s *stage) (*guest, error) {
 	os.Remove(g.console)
 	os.Remove(socket)
 	os.Remove(g.monitor)
-	var said bytes.Buffer
 	g.qemu = exec.Command("qemu-system-x86_64", append(machine(s, "512"),
 		"-append", "console=ttyS0 panic=-1 quiet loglevel=4 mitigations=off tsc=unstable no_timer_check stag.v4="+guestV4+"/24 stag.v6="+guestV6+"/64",
 		"-chardev", "file,id=console,path="+g.console, "-serial", "chardev:console",
@@ -84,9 +83,19 @@ func boot(s *stage) (*guest, error) {
 		"-netdev", "tap,id="+bondTaps[1]+",ifname="+bondTaps[1]+",script=no,downscript=no,vnet_hdr=off",
 		"-device", "virtio-net-pci,netdev="+bondTaps[1]+",mac=02:67:75:65:73:76,romfile=,"+nicKicks+nicOffloads,
 		"-qmp", "unix:"+g.monitor+",server=on,wait=off")...)
+	if err := g.begin(s, socket); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// begin starts QEMU in namespace B, and waits until the guest is ready. socket is the port of
+// the guest's shell.
+func (g *guest) begin(s *stage, socket string) error {
+	var said bytes.Buffer
 	g.qemu.Stderr = &said
 	if err := s.launch(pair.B, g.qemu, func(error) { close(g.gone) }); err != nil {
-		return nil, fmt.Errorf("start QEMU: %w", err)
+		return fmt.Errorf("start QEMU: %w", err)
 	}
 	err := g.dial(socket)
 	if err == nil {
@@ -95,9 +104,9 @@ func boot(s *stage) (*guest, error) {
 	if err != nil {
 		g.kill()
 		console, _ := os.ReadFile(g.console)
-		return nil, fmt.Errorf("boot the guest: %w\n%s%s", err, said.String(), console)
+		return fmt.Errorf("boot the guest: %w\n%s%s", err, said.String(), console)
 	}
-	return g, nil
+	return nil
 }
 
 // dial connects to the port of the guest's shell. It must run before the guest opens

@@ -23,7 +23,13 @@ type command struct {
 // stag starts the stag command. It is killed when the row ends.
 func (r *rig) stag(args ...string) *command {
 	r.Helper()
-	c := &command{cmd: exec.Command(r.bin, args...), done: make(chan error, 1)}
+	return r.startHere(r.bin, args...)
+}
+
+// startHere starts a program in namespace A. It is killed when the row ends.
+func (r *rig) startHere(file string, args ...string) *command {
+	r.Helper()
+	c := &command{cmd: exec.Command(file, args...), done: make(chan error, 1)}
 	c.cmd.Stdout, c.cmd.Stderr = &c.out, &c.err
 	ended := make(chan struct{})
 	r.Must(r.launch(pair.A, c.cmd, func(err error) {

@@ -14,7 +14,8 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cache=${STAG_INTEROP_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/stag-interop}
-mirror=${STAG_INTEROP_MIRROR:-http://deb.debian.org/debian}
+label=trixie
+. "$here/apt.sh"
 
 # The suite with all libraries that it loads.
 libiscsi=(libiscsi-bin libiscsi7 libcunit1 libgcrypt20 libgpg-error0 libibverbs1 librdmacm1t64 libnl-3-200 libnl-route-3-200 libc6)
@@ -22,37 +23,16 @@ libiscsi=(libiscsi-bin libiscsi7 libcunit1 libgcrypt20 libgpg-error0 libibverbs1
 modules=(ublk_drv nbd ext4 crc32c_generic crc32c_intel)
 programs=(/sbin/mkfs.ext4 /sbin/fsck.ext4)
 
-say() { echo "trixie: $*" >&2; }
-die() { # CODE TEXT...
-	local code=$1
-	shift
-	say "$@"
-	exit "$code"
-}
-
 main() {
 	[ "$(uname -m)" = x86_64 ] && command -v apt-get dpkg-deb modprobe depmod cpio xz >/dev/null ||
 		die 2 "the guest is built from Debian's packages for amd64: run prepare.sh on Debian 12 first"
 	mkdir -p "$cache"
 	exec 9>"$cache/lock"
 	flock 9 # of two that prepare the second finds what the first has made
-	image=$cache/stag-guest-trixie-$(cat "$here/trixie.sh" "$here/init-trixie.sh" | sha256sum | cut -c 1-12)
+	image=$cache/stag-guest-trixie-$(cat "$here/trixie.sh" "$here/apt.sh" "$here/init-trixie.sh" | sha256sum | cut -c 1-12)
 	[ -e "$image/versions" ] || build
 	touch "$image"
 	echo "$image"
-}
-
-# apt runs a program of apt for trixie, with lists and settings of its own.
-apt() { # PROGRAM ARGUMENT...
-	local program=$1 out
-	shift
-	out=$("$program" -q -o Dir::Etc::SourceList="$work/sources" -o Dir::Etc::SourceParts=- -o Dir::State::Lists="$work/lists" \
-		-o Dir::Cache="$work/cache" -o APT::Sandbox::User=root -o APT::Update::Error-Mode=any "$@" 2>"$work/apt.log") && echo "$out" && return
-	local why
-	why=$(grep -E '^(E|Err|W):' "$work/apt.log" | tail -n 1 || tail -n 1 "$work/apt.log")
-	grep -qE 'Could not (resolve|connect)|Temporary failure|Unable to connect|Connection (failed|timed out|refused)|Failed to fetch|Some index files failed' "$work/apt.log" &&
-		die 3 "the package mirror cannot be reached, so nothing was tried: $program $1: $why"
-	die 1 "$program $1 failed: $why"
 }
 
 # build makes the directory in one step, so that it is whole or not there.
@@ -60,10 +40,9 @@ build() {
 	local package k f
 	work=$(mktemp -d "$cache/stag-guest-unfinished.XXXXXX")
 	trap 'rm -rf "$work"' EXIT
-	mkdir -p "$work"/{lists/partial,cache/archives/partial,image}
-	echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror trixie main" >"$work/sources"
+	mkdir -p "$work/image"
 	say "fetches the kernel of Debian 13"
-	apt apt-get update >/dev/null
+	suites trixie
 	package=$(apt apt-cache depends --no-recommends --no-suggests linux-image-amd64 | grep -oE 'linux-image-[0-9]\S*' | head -n 1)
 	(cd "$work" && apt apt-get download "$package" >/dev/null)
 	dpkg-deb -x "$work"/linux-image-*.deb "$work/system"
