@@ -11,11 +11,12 @@ import (
 )
 
 // TestContract: the contract of every stream with its upper layer holds, on a perfect
-// link and on one that loses, reorders and duplicates.
+// link, on one that loses, reorders and duplicates, and over a driver in zero-copy mode.
 func TestContract(t *testing.T) {
 	links := map[string]simnic.Config{
 		"perfect link": {Latency: 50 * time.Microsecond},
 		"bad link":     {Latency: time.Millisecond, Loss: 0.02, Reorder: 0.02, Duplicate: 0.02, Seed: 5},
+		"zero copy":    {Latency: 50 * time.Microsecond, Driver: zeroCopy},
 	}
 	for name, link := range links {
 		t.Run(name, func(t *testing.T) {

@@ -44,16 +44,21 @@ func isDone(c <-chan struct{}) bool {
 	}
 }
 
+// zeroCopy is a driver that keeps many chunks, until more packets are sent.
+var zeroCopy = simnic.Driver{Hold: 100, Batch: 32, Shuffle: true, Fill: 32}
+
 func TestTransferOverEveryLink(t *testing.T) {
 	links := map[string]simnic.Config{
-		"perfect":    {},
-		"latency":    {Latency: time.Millisecond},
-		"rate":       {Latency: time.Millisecond, Rate: 100e6},
-		"loss":       {Latency: time.Millisecond, Loss: 0.02},
-		"duplicates": {Latency: time.Millisecond, Duplicate: 0.05},
-		"reordering": {Latency: time.Millisecond, Reorder: 0.05},
-		"corruption": {Latency: time.Millisecond, Corrupt: 0.02},
-		"everything": {Latency: time.Millisecond, Rate: 1e9, Loss: 0.01, Duplicate: 0.01, Reorder: 0.02, Corrupt: 0.01},
+		"perfect":             {},
+		"latency":             {Latency: time.Millisecond},
+		"rate":                {Latency: time.Millisecond, Rate: 100e6},
+		"loss":                {Latency: time.Millisecond, Loss: 0.02},
+		"duplicates":          {Latency: time.Millisecond, Duplicate: 0.05},
+		"reordering":          {Latency: time.Millisecond, Reorder: 0.05},
+		"corruption":          {Latency: time.Millisecond, Corrupt: 0.02},
+		"zero copy":           {Latency: time.Millisecond, Driver: zeroCopy},
+		"zero copy with loss": {Latency: time.Millisecond, Rate: 1e9, Loss: 0.02, Reorder: 0.02, Driver: zeroCopy},
+		"everything":          {Latency: time.Millisecond, Rate: 1e9, Loss: 0.01, Duplicate: 0.01, Reorder: 0.02, Corrupt: 0.01},
 	}
 	flows := map[string]world.Flow{
 		"v4":             {},

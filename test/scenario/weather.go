@@ -93,7 +93,21 @@ func Draw(r *rand.Rand) *Weather {
 		w.Link.QueueLen = 4 + r.IntN(100)
 	}
 	w.flow(d)
+	w.Link.Driver = driver(d)
 	return w
+}
+
+// driver draws a driver. Every second one is in copy mode. The others may keep a third of the
+// transmit chunks, and a third of the receive chunks may be too few for them.
+func driver(d drawer) simnic.Driver {
+	const most = frames / 3
+	if d.IntN(2) == 0 {
+		return simnic.Driver{}
+	}
+	return simnic.Driver{
+		Hold: d.IntN(most), HoldFor: one(d, 0, d.duration(10*time.Microsecond, 50*time.Millisecond)),
+		Batch: 1 + d.IntN(most), Shuffle: d.IntN(2) == 0, Fill: d.IntN(most),
+	}
 }
 
 // flow draws the parameters of the connection.

@@ -11,7 +11,7 @@ type hold uint8
 const (
 	byCaller hold = 1 << iota // the caller, which got the chunk from Receive or Take
 	byQueue                   // the queue of received packets, until Receive returns the chunk
-	byLink                    // the link, from Send until the packet departs
+	byLink                    // the link, from Send until the driver completes the packet
 )
 
 // poison is the value that fills free chunks in check mode.
@@ -24,7 +24,7 @@ type chunks struct {
 	size   uint64 // octets of a chunk
 	rx     int    // number of chunks in the receive pool
 	holds  []hold
-	fill   fifo[int] // free receive chunks
+	fill   fifo[int] // free receive chunks that the driver has not taken
 	spare  fifo[int] // free transmit chunks
 	check  bool
 	poison []byte // the contents of a free chunk, in check mode

@@ -59,6 +59,8 @@ type Config struct {
 	Frames    int    // number of chunks in each end's receive pool and transmit pool; 0 means 512
 	TxRing    int    // number of descriptors in a transmit ring; 0 means Frames
 
+	Driver Driver // of both ends
+
 	// Check fills free chunks with poison and verifies the poison when a chunk is used
 	// again. It also compares each packet at departure with its octets at the time of
 	// Send. Check makes the link slower.
@@ -134,6 +136,9 @@ func (c Config) fill() (Config, error) {
 	complain(c.Burst.Enter > 0 && c.Burst.Leave == 0, "Burst never leaves the bad state: give it a Leave")
 	complain(c.OvertakenBy < 0 || c.OvertakenBy > mostDetained, "OvertakenBy %d is not within 0 to %d", c.OvertakenBy, mostDetained)
 	complain(c.Overtaken > 0 && c.OvertakenBy == 0, "Overtaken needs OvertakenBy: how many packets go by")
+	if err := c.Driver.wrong(c.Frames); err != nil {
+		bad = append(bad, err)
+	}
 	complain(c.FrameSize&(c.FrameSize-1) != 0, "FrameSize %d is not a power of two", c.FrameSize)
 	complain(uint64(c.MTU)+maxLink+rxOffset > uint64(c.FrameSize), "MTU %d does not fit behind %d octets into chunks of %d",
 		c.MTU, rxOffset, c.FrameSize)

@@ -88,7 +88,7 @@ func (d *direction) depart(f port.Frame) {
 		d.queue.push(departure{at: d.free, frame: f, sum: d.check(f)})
 		return
 	}
-	d.from.complete(f)
+	d.from.complete(departure{frame: f, sum: d.check(f)})
 }
 
 // duration returns how long n octets occupy the link, rounded up.
@@ -102,7 +102,7 @@ func (d *direction) duration(n uint32) time.Duration {
 
 // next returns when the next event of this direction is due.
 func (d *direction) next() clock.Instant {
-	at := clock.Sooner(d.sky.next(), clock.Sooner(d.box.until, d.detour.next()))
+	at := clock.Sooner(d.sky.next(), clock.Sooner(d.box.until, clock.Sooner(d.detour.next(), d.from.driver.due())))
 	if d.queue.len() > 0 {
 		at = clock.Sooner(at, d.queue.peek().at)
 	}
@@ -114,6 +114,8 @@ func (d *direction) run(at clock.Instant) {
 	switch {
 	case d.queue.len() > 0 && d.queue.peek().at == at:
 		d.launch(d.queue.pop())
+	case d.from.driver.due() == at:
+		d.from.release(len(d.from.driver.done))
 	case d.box.until == at:
 		d.letGo()
 	case d.detour.next() == at:
@@ -163,7 +165,7 @@ func (d *direction) launch(p departure) {
 	default:
 		d.pass(f, packet)
 	}
-	d.from.complete(p.frame)
+	d.from.complete(p)
 }
 
 // burst reports whether the Gilbert-Elliott model loses the packet.

@@ -22,6 +22,7 @@ type end struct {
 	out  *direction
 
 	chunks
+	driver  driver
 	arrived fifo[port.Frame] // received packets for Receive to return
 	ring    fifo[port.Frame] // sent packets for Flush to start
 	flying  int              // number of packets that have started and not yet departed
@@ -35,6 +36,7 @@ func newEnd(l *Link, s Side) *end {
 	return &end{
 		link: l, side: s,
 		chunks:  newChunks(l.cfg),
+		driver:  newDriver(&l.cfg, s),
 		arrived: newFIFO[port.Frame](l.cfg.Frames),
 		ring:    newFIFO[port.Frame](l.cfg.TxRing),
 		errDown: fmt.Errorf("end %v of the simulated link: %w", s, syscall.ENETDOWN),
@@ -78,7 +80,7 @@ func (e *end) Record(f port.Frame) []byte {
 // deliver copies an arriving packet into a receive chunk. It returns false if no
 // receive chunk is free.
 func (e *end) deliver(packet []byte) bool {
-	i, ok := e.take(&e.fill, byQueue)
+	i, ok := e.vacant()
 	if !ok {
 		return false
 	}
@@ -187,13 +189,6 @@ func (e *end) Flush() error {
 		return e.errDown
 	}
 	return nil
-}
-
-// complete removes the link as a holder of a packet that has departed or will never
-// depart.
-func (e *end) complete(f port.Frame) {
-	e.flying--
-	e.drop(e.index(f.Addr), byLink)
 }
 
 // Arm implements port.Port.
