@@ -20,5 +20,9 @@
 //
 //	go test -tags verbs -v -run 'TestRping/xdp/rping_-S_4000' ./test/verbs
 //
-// STAG_LONG=1 takes larger numbers and the rows that take minutes.
+// STAG_LONG=1 takes larger numbers and the rows that take minutes. STAG_BRIEF=1 runs every program
+// and each kind of row once, as in CI.
+//
+// perftest has faults of its own that show on a busy machine. Package test/excuse knows them by what
+// perftest prints. Such a run is tried again, and no other.
 package verbs

@@ -28,6 +28,14 @@ const shell = `while :; do while read -r line; do sh -c "$line" </dev/null & don
 // mpiRuns is how often the program runs: no octet may differ in any run.
 const mpiRuns = 20
 
+// runsOver returns how many of runs there are over a carrier, in the size of the tests.
+func runsOver(where string, runs int) int {
+	if brief || where == "kernel" {
+		return min(runs, 2)
+	}
+	return runs
+}
+
 // compile compiles the MPI program.
 func compile(t *testing.T, compiler string) string {
 	t.Helper()
@@ -54,15 +62,12 @@ func mpi(t *testing.T, name, line string, env []string, runs int) {
 	}
 	env = append(env, "STAG_TEST_FIFO="+fifo)
 	for _, where := range []string{"xdp", "kernel"} {
-		if where == "kernel" {
-			runs = min(runs, 2)
-		}
 		t.Run(where, func(t *testing.T) {
 			judge(t, where, name, "two ranks", func(t *trial) {
 				far, err := t.program(pair.A, []string{"sh", "-c", shell}, env...)
 				t.must(err)
 				t.Cleanup(far.kill)
-				for range runs {
+				for range runsOver(where, runs) {
 					t.octets(line, env)
 					if t.Failed() {
 						t.Logf("the other side: %s", tail(far.out.String()))
@@ -77,7 +82,7 @@ func mpi(t *testing.T, name, line string, env []string, runs int) {
 // octets runs the program once.
 func (t *trial) octets(line string, env []string) {
 	p := t.begin(pair.B, line, env)
-	if err := p.within(limit()); err != nil {
+	if err := t.within(p, limit()); err != nil {
 		t.Errorf("%v", err)
 	}
 	if !strings.Contains(p.out.String(), "2 ranks, 0 octets differ") {

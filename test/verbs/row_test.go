@@ -3,6 +3,7 @@
 package verbs
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/test/excuse"
 	"github.com/stag-rdma/stag/test/rig"
 )
 
@@ -22,15 +24,21 @@ const addrA, addrB = "192.0.2.1", "192.0.2.2"
 // long reports whether rows take large numbers.
 var long = os.Getenv("STAG_LONG") == "1"
 
+// brief reports whether only some rows of each kind run.
+var brief = os.Getenv("STAG_BRIEF") == "1"
+
 // row is a program with its options.
 type row struct {
 	title          string // name of the row; "": the client's command line
 	server, client string // command lines; the server's may be empty
 	port           int    // TCP port on which the server listens; 0: there is none
 	stays          bool   // the server does not end by itself
-	late           string // what the server says if it fails because the client has ended first
 	kernel         bool   // the row also runs over the kernel's TCP
+	more           bool   // the row does not run with STAG_BRIEF=1
 	env            []string
+
+	// excuse returns why a failure of programs that print this is tried again, or "". nil: never.
+	excuse func(outputs ...string) string
 
 	// check looks at what the two programs printed.
 	check func(t *trial, server, client string)
@@ -51,13 +59,14 @@ func (r *row) name() string {
 	return name
 }
 
-// play runs rows over native XDP, and those with kernel set over the kernel's TCP.
+// play runs rows over native XDP, and those with kernel set over the kernel's TCP. With
+// STAG_BRIEF=1 it leaves out those with more set.
 func play(t *testing.T, rows ...row) {
 	t.Helper()
 	for _, where := range []string{"xdp", "kernel"} {
 		t.Run(where, func(t *testing.T) {
 			for _, r := range rows {
-				if where == "xdp" || r.kernel {
+				if (where == "xdp" || r.kernel) && !(r.more && brief) {
 					judge(t, where, r.name(), r.client, r.run)
 				}
 			}
@@ -65,8 +74,22 @@ func play(t *testing.T, rows ...row) {
 	}
 }
 
-// run runs the server and the client of a row.
+// run runs a row, and again as long as there is an excuse for its failure.
 func (r *row) run(t *trial) {
+	for n := 1; ; n++ {
+		one := &trial{world: t.world, excuse: r.excuse}
+		one.try(r.once)
+		why := one.excused()
+		if !one.Failed() || why == "" || n == excuse.Tries {
+			t.failures, t.logs = append(t.failures, one.failures...), append(t.logs, one.logs...)
+			return
+		}
+		t.Logf("tried again: %s", why)
+	}
+}
+
+// once runs the server and the client of a row.
+func (r *row) once(t *trial) {
 	var server *process
 	var said string
 	if r.server != "" {
@@ -81,7 +104,7 @@ func (r *row) run(t *trial) {
 			t.Logf("%s\n%s", r.client, tail(client.out.String()))
 		}
 	}()
-	if err := client.within(limit()); err != nil {
+	if err := t.within(client, limit()); err != nil {
 		t.Errorf("the client: %v", err)
 	}
 	if server != nil {
@@ -96,8 +119,7 @@ func (r *row) run(t *trial) {
 // finish waits for the end of the server.
 func (r *row) finish(t *trial, server *process) {
 	if !r.stays && !t.Failed() {
-		err := server.within(patience / 4)
-		if err != nil && (r.late == "" || !strings.Contains(server.out.String(), r.late)) {
+		if err := t.within(server, patience/4); err != nil {
 			t.Errorf("the server: %v", err)
 		}
 	}
@@ -117,8 +139,40 @@ func limit() time.Duration {
 func (t *trial) begin(side pair.Side, line string, env []string) *process {
 	p, err := t.program(side, words(line), env...)
 	t.must(err)
+	t.ran = append(t.ran, p)
 	t.Cleanup(p.kill)
 	return p
+}
+
+// excused returns why the trial may be tried again, or "".
+func (t *trial) excused() string {
+	if t.excuse == nil {
+		return ""
+	}
+	var said []string
+	for _, p := range t.ran {
+		said = append(said, p.out.String())
+	}
+	return t.excuse(said...)
+}
+
+// within waits for the end of a program, and returns how the program ended. It waits no longer when
+// there is an excuse: the programs may then wait for ever.
+func (t *trial) within(p *process, d time.Duration) error {
+	look := time.NewTicker(50 * time.Millisecond)
+	defer look.Stop()
+	for end := time.After(d); ; {
+		select {
+		case <-p.done:
+			return p.err
+		case <-end:
+			return errors.New("still runs after " + d.String())
+		case <-look.C:
+			if why := t.excused(); why != "" {
+				return errors.New(why)
+			}
+		}
+	}
 }
 
 // words splits a command line at spaces. Words may be quoted.

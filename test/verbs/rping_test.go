@@ -26,6 +26,7 @@ func TestRping(t *testing.T) {
 		}
 		play(t, row{
 			env:    env,
+			more:   options == "-C 10 -v" || options == "-C 20 -S 65000",
 			server: "rping -s -V -a " + addrA + " " + options, client: "rping -c -V -a " + addrA + " " + options,
 			port: rpingPort, kernel: true,
 			check: func(t *trial, server, client string) {

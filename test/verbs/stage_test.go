@@ -3,13 +3,16 @@
 package verbs
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -156,16 +159,21 @@ func (w *world) close() {
 type process struct {
 	cmd  *exec.Cmd
 	out  rig.Output
+	mark string        // in the environment of the program and its descendants
 	done chan struct{} // closed at the end
 	err  error         // of the end
 }
+
+// marks counts the programs.
+var marks atomic.Int64
 
 // start starts a program on a side. The program is killed when the thread that started it
 // ends, so the thread stays until the program has ended.
 func (w *world) start(side pair.Side, args, env []string) (*process, error) {
 	p := &process{cmd: exec.Command(args[0], args[1:]...), done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
-	p.cmd.Env = append(os.Environ(), env...)
+	p.mark = fmt.Sprint(markVariable, os.Getpid(), ".", marks.Add(1))
+	p.cmd.Env = append(append(os.Environ(), env...), p.mark)
 	p.cmd.Dir = theStage.tmp()
 	p.cmd.WaitDelay = 5 * time.Second
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
@@ -201,20 +209,36 @@ func (p *process) ended() bool {
 	}
 }
 
-// kill ends a program and its children.
+// kill ends a program and its descendants. Some of them, such as the jobs of fio, have left its
+// process group. All have the mark in their environment.
 func (p *process) kill() {
 	syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+	for len(p.descendants()) > 0 {
+		for _, pid := range p.descendants() {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+		time.Sleep(time.Millisecond)
+	}
 	<-p.done
 }
 
-// within waits for the end, and returns how the program ended.
-func (p *process) within(d time.Duration) error {
-	select {
-	case <-p.done:
-		return p.err
-	case <-time.After(d):
-		return errors.New("still runs after " + d.String())
+// markVariable has another value for each program that a row starts.
+const markVariable = "STAG_TEST_MARK="
+
+// descendants returns the processes that have the mark of p. A zombie has no environment.
+func (p *process) descendants() (pids []int) {
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		env, err := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
+		if err == nil && bytes.Contains(append([]byte{0}, env...), []byte("\x00"+p.mark+"\x00")) {
+			pids = append(pids, pid)
+		}
 	}
+	return pids
 }
 
 // listens reports whether somebody listens on a TCP port in the namespace of p.

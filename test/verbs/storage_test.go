@@ -4,6 +4,7 @@ package verbs
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -22,7 +23,7 @@ func fio(verb string, jobs int) row {
 	}
 	return row{
 		title:  fmt.Sprintf("fio verb=%s, %d jobs", verb, jobs),
-		server: strings.Join(server, " "), client: strings.Join(client, " "), port: fioPort + jobs - 1, kernel: jobs == 1,
+		server: strings.Join(server, " "), client: strings.Join(client, " "), port: fioPort + jobs - 1, kernel: jobs == 1, more: jobs == 2 || jobs == 4 || jobs == 8 && verb != "send",
 		check: func(t *trial, server, client string) {
 			if n := strings.Count(client, "err= 0"); n != jobs {
 				t.Errorf("%d jobs of the client say err= 0, and not %d", n, jobs)
@@ -49,6 +50,7 @@ func TestQperf(t *testing.T) {
 		"rc_compare_swap_mr", "rc_fetch_add_mr",
 	} {
 		play(t, row{
+			more:   slices.Contains([]string{"rc_lat", "rc_bi_bw", "rc_rdma_read_bw", "rc_rdma_write_lat", "rc_fetch_add_mr"}, test),
 			server: "qperf", client: "qperf " + addrA + " -cm1 -t " + pick(1, 10) + " " + test, port: qperfPort, stays: true,
 			kernel: strings.HasPrefix(test, "rc_rdma"), check: says(test+":", " = "),
 		})

@@ -15,6 +15,8 @@ type trial struct {
 	failures []string
 	logs     []string
 	cleanups []func()
+	ran      []*process
+	excuse   func(outputs ...string) string // as in row
 }
 
 // stop is what Fatalf panics with.
