@@ -49,6 +49,7 @@ func (k known) reason(where, name string) string {
 
 // TestKnown: the table is read, and rows of other sections are not.
 func TestKnown(t *testing.T) {
+	own(t, "table of docs/verbs.md")
 	k := parseKnown("| `a` | no |\n" + knownHeading + "\n\n| row | reason |\n|---|---|\n| `b -c` | Because. |\n| `xdp: d` | Why. |\n\n## Next\n| `e` | no |\n")
 	if len(k) != 2 || k.reason("kernel", "b -c") != "Because." || k.reason("xdp", "d") != "Why." || k.reason("kernel", "d") != "" {
 		t.Errorf("%v", k)

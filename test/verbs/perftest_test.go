@@ -3,6 +3,7 @@
 package verbs
 
 import (
+	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
@@ -13,8 +14,9 @@ import (
 
 const perftestPort = 18515
 
-// perftestRow matches a line of results: octets, iterations, and numbers.
-var perftestRow = regexp.MustCompile(`(?m)^ *(\d+)[ \t]+(\d+)((?:[ \t]+\d+\.\d+)+)[ \t]*$`)
+// perftestRow matches a line of results: octets, iterations, and numbers. The standard deviation of
+// latencies can be nan, because perftest takes the root of a difference that is rounded.
+var perftestRow = regexp.MustCompile(`(?m)^ *(\d+)[ \t]+(\d+)((?:[ \t]+(?:\d+\.\d+|-?nan))+)[ \t]*$`)
 
 // perftest is a row of a program of perftest. sizes is how many lines of results it prints.
 func perftest(program, options string, sizes int, env []string, kernel bool) row {
@@ -32,9 +34,44 @@ func saneFigures(t *trial, out string, sizes int) {
 		t.Errorf("%d lines of results, and not %d", len(rows), sizes)
 	}
 	for _, m := range rows {
-		figure, err := strconv.ParseFloat(strings.Fields(m[3])[1], 64)
-		if err != nil || figure <= 0 {
-			t.Errorf("the average in %q is not positive", m[0])
+		if figure, err := mainFigure(strings.Fields(m[3])); err != nil || !(figure > 0) {
+			t.Errorf("the message rate or the average latency in %q is not positive", m[0])
+		}
+	}
+}
+
+// mainFigure returns the message rate of a bandwidth test, or the average of a latency test. The
+// bandwidth of small messages is rounded to 0.00 MB/s on a busy machine. The rate has 6 places.
+func mainFigure(columns []string) (float64, error) {
+	const rate, average, latencies = 2, 3, 7
+	if len(columns) >= latencies {
+		return strconv.ParseFloat(columns[average], 64)
+	}
+	if len(columns) <= rate {
+		return 0, fmt.Errorf("%d columns", len(columns))
+	}
+	return strconv.ParseFloat(columns[rate], 64)
+}
+
+// TestFigures: slow rows are taken, and those of a perftest without a clock are not.
+func TestFigures(t *testing.T) {
+	own(t, "figures of perftest")
+	const head = " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]\n"
+	for _, c := range []struct {
+		out  string
+		sane bool
+	}{
+		{head + " 8          500              0.04               0.00   \t\t   0.000494\n", true},
+		{head + " 8          500              0.00               0.00   \t\t   0.000000\n", false},
+		{" 2       500          75.19          246820.90      84.61    \t       248.30      \t-nan   \t\t140.08  \t\t246820.90\n", true},
+		{" 2       500          0.00           0.00           0.00     \t       0.00        \t-nan   \t\t0.00    \t\t0.00\n", false},
+		{" 2       500          75.19          246820.90      84.61    \t       -nan        \t-nan   \t\t140.08  \t\t246820.90\n", false},
+		{head, false},
+	} {
+		one := &trial{}
+		saneFigures(one, c.out, 1)
+		if one.Failed() == c.sane {
+			t.Errorf("%q: %v", c.out, one.failures)
 		}
 	}
 }

@@ -67,6 +67,12 @@ func (t *trial) try(f func(t *trial)) {
 	f(t)
 }
 
+// own makes a row of a test of this package itself, which runs no program.
+func own(t *testing.T, name string) {
+	t.Attr("row", name)
+	t.Attr("peer", "none")
+}
+
 // judge runs a row as a subtest. A row that the table of docs/verbs.md names must fail, and
 // any other row must pass.
 func judge(t *testing.T, where, name, peer string, f func(t *trial)) {

@@ -82,6 +82,8 @@ func TestRdmaCore(t *testing.T) {
 	for personality, files := range modules {
 		for _, module := range files {
 			t.Run(personality+"/"+module, func(t *testing.T) {
+				t.Attr("row", personality+": "+module)
+				t.Attr("peer", "python3-pyverbs")
 				got := results(t, dir, place, personality, module)
 				compare(t, got, want[personality], module+".")
 			})
