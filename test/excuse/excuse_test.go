@@ -3,16 +3,16 @@ package excuse
 import "testing"
 
 func TestOf(t *testing.T) {
-	for out, excused := range map[string]bool{
-		"":                     false,
-		" 2 5 0.00 0.00 0.000": false, // zeros alone are no excuse
-		"Correlation coefficient r^2: 0.879 < 0.9\n":                     true,
-		"Unexpected CM event bl blka 8\nRDMA_CM_EVENT_REJECTED":          true,
-		"RDMA_CM_EVENT_UNREACHABLE":                                      false,
-		"Completion with error at client\nFailed status 12: wr_id 0 syn": false,
+	for out, want := range map[string][2]string{ // of Of and of Early
+		"":                          {},
+		" 2 5 0.00 0.00 0.000":      {}, // zeros alone are no excuse
+		"RDMA_CM_EVENT_UNREACHABLE": {},
+		"Completion with error at client\nFailed status 12: wr_id 0 syn": {},
+		"Correlation coefficient r^2: 0.879 < 0.9\n":                     {clock.why, ""},
+		"Unexpected CM event bl blka 8\nRDMA_CM_EVENT_REJECTED":          {early.why, early.why},
 	} {
-		if got := Of("", out); (got != "") != excused {
-			t.Errorf("%q: %q", out, got)
+		if of, early := Of("", out), Early("", out); of != want[0] || early != want[1] {
+			t.Errorf("%q: %q, %q", out, of, early)
 		}
 	}
 }
