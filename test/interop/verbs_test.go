@@ -69,9 +69,9 @@ var libraryTests = []string{
 	"ib_send_bw -n 200", "ib_write_bw -n 200", "ib_read_bw -n 200",
 	"ib_send_bw -n 100 -b", "ib_write_bw -n 100 -b", "ib_read_bw -n 100 -b",
 	"ib_send_bw -n 50 -q 8", "ib_write_bw -n 50 -q 8", "ib_read_bw -n 50 -q 8",
-	// -e needs more than the 100 Sends that have one completion. With fewer receives than messages
-	// both ends may wait for credits for ever, because they sleep and do not see them.
-	"ib_send_bw -n 200 -r 300 -e", "ib_read_bw -n 200 -e",
+	// -e needs more than the 100 Sends that have one completion. With an odd number of messages the
+	// client of ib_send_bw needs no credits, for which it may wait for ever (package test/verbs).
+	"ib_send_bw -n 201 -e", "ib_read_bw -n 200 -e",
 	"ib_send_lat -n 200", "ib_write_lat -n 200", "ib_read_lat -n 200", "ib_send_lat -n 200 -e", "ib_read_lat -n 200 -e",
 	"ib_write_bw -n 5 -a", "ib_read_bw -n 5 -a", "ib_send_bw -n 5 -a",
 }
