@@ -34,7 +34,7 @@ func TestManyPrograms(t *testing.T) {
 					clients = append(clients, t.begin(pair.B, line("-c", i), nil))
 				}
 				for i, p := range slices.Concat(clients, servers) {
-					if err := p.within(limit()); err != nil {
+					if err := t.within(p, limit()); err != nil {
 						t.Errorf("program %d: %v\n%s", i, err, tail(p.out.String()))
 					}
 				}
