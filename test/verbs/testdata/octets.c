@@ -103,7 +103,8 @@ int main(int argc, char **argv)
 	for (size_t n = 1; n <= 4u << 20; n *= 4)
 		bad += ring(n, 5);
 	bad += ring(1234567, 3);
-	bad += moved(18);
+	if (argc > 1) // MPI_Init leaves the program's own arguments
+		bad += moved(18);
 	bad += flood();
 	mine = rank + 1;
 	MPI_Allreduce(&mine, &sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
