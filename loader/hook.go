@@ -114,3 +114,31 @@ func ProgramName(id ebpf.ProgramID) (string, error) {
 	}
 	return info.Name, nil
 }
+
+// Hook is the state of an interface's XDP hook.
+type Hook struct {
+	Attached bool
+	Pinned   bool  // the program is stag's, and was loaded to stay
+	Mode     Mode  // mode of the program, if one is attached
+	Usable   error // why stag can neither use the program nor load its own; nil: it can
+}
+
+// Hook returns the state of the XDP hook of l's port.
+func (n *Net) Hook(l Link) (Hook, error) {
+	xdp, err := n.hook(l)
+	if err != nil {
+		return Hook{}, err
+	}
+	h := Hook{Attached: xdp.Attached}
+	if xdp.Attached && xdp.AttachMode == nl.XDP_ATTACHED_SKB {
+		h.Mode = Generic
+	}
+	p, err := n.pinned(l)
+	if err != nil {
+		return Hook{}, err
+	}
+	if h.Pinned = p != nil; !h.Pinned {
+		h.Usable = n.hookFree(l)
+	}
+	return h, nil
+}

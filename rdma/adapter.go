@@ -91,6 +91,7 @@ func newAdapter(cfg Config) (*Adapter, adapter.Config) {
 // standOn gives the adapter its device.
 func (a *Adapter) standOn(d *adapter.Adapter) {
 	a.device, a.table, a.board, a.log = d, d.Table(), d.Board(), d.Config().Log
+	a.cfg.KernelPort = d.Config().KernelPort // the choice of Open
 	if d.Heap().File() != nil {
 		a.keepObjects()
 	}

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/afxdp"
+	"github.com/stag-rdma/stag/loader/choice"
 	"github.com/stag-rdma/stag/offload/adapter"
 	"github.com/stag-rdma/stag/offload/nic"
 	"github.com/stag-rdma/stag/offload/upgrade"
 )
 
-// Config is the configuration of an adapter. Exactly one of Ports, KernelPort and
-// Daemon must be set. Every other field may stay zero.
+// Config is the configuration of an adapter. Exactly one of Ports, KernelPort and Daemon
+// must be set, unless Carrier says otherwise. Every other field may stay zero.
 type Config struct {
 	// Ports are the network interfaces whose connections are taken over. "eth0.100" is
 	// VLAN 100 of eth0. The name of a bond stands for its members: connections leave
@@ -22,16 +23,26 @@ type Config struct {
 	// the interface.
 	Ports []string
 
-	// KernelPort runs every connection over the kernel's own TCP instead. This is
-	// slower, reaches any destination, and needs no capability.
+	// KernelPort runs every connection over the kernel's own TCP instead. This reaches any
+	// destination and needs no capability. It is the same as CarrierKernel.
 	KernelPort bool
+
+	// Carrier says what carries the connections: AF_XDP on the Ports, or the kernel's TCP.
+	// With the zero value the other fields say it: AF_XDP with Ports, the kernel's TCP with
+	// KernelPort. If For is set, the zero value means CarrierAuto. Open never falls back to
+	// another carrier than that which it was told to use or has chosen: it fails, and says
+	// what to do. Adapter.Carrier, Adapter.Report and the log say which carrier is used and
+	// why. The two ends of a connection may have different carriers.
+	Carrier Carrier
+	// For says what the connections shall be best at. CarrierAuto weighs it.
+	For Wish
 
 	// Daemon is the path of the socket of `stag daemon`. The adapter then has no ports of its
 	// own. Its objects are in the daemon, which shares its ports with any number of programs,
 	// and posts and polls go by shared memory. DefaultDaemon is the usual path. What a daemon
 	// cannot do returns ErrThroughDaemon: SRQs, windows, page lists, shared and reserved
 	// regions, limits of the rate, registrations through the send queue. Ports and KernelPort
-	// must not be set.
+	// must not be set, and Carrier and For are the daemon's.
 	Daemon string
 
 	// Groups are sets of ports that are watched together. If a port of a group does not
@@ -135,7 +146,7 @@ type Config struct {
 // device returns the configuration of the device.
 func (c *Config) device() adapter.Config {
 	return adapter.Config{
-		Ports: c.Ports, KernelPort: c.KernelPort, Groups: groups(c.Groups),
+		Ports: c.Ports, KernelPort: c.KernelPort, Carrier: choice.Carrier(c.Carrier), For: choice.Wish(c.For), Groups: groups(c.Groups),
 		RegionHeap: c.RegionHeap, MaxRegions: c.MaxRegions, MaxRegionsPerPD: c.MaxRegionsPerPD, MaxPages: c.MaxPages, MaxPagesPerPD: c.MaxPagesPerPD,
 		MemoryGroup: c.MemoryGroup, Progress: adapter.Progress(c.Progress), Spin: c.Spin,
 		Generic: c.Generic, VLAN: c.VLAN, Queues: c.Queues, FrameSize: c.FrameSize, RxFrames: c.RxFrames, TxFrames: c.TxFrames,

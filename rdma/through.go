@@ -54,8 +54,8 @@ type through struct {
 
 // openThrough makes an adapter whose objects are in a daemon.
 func openThrough(cfg Config) (*Adapter, error) {
-	if len(cfg.Ports) != 0 || cfg.KernelPort || len(cfg.Groups) != 0 || cfg.MemoryGroup != "" || cfg.Upgrade != nil {
-		return nil, errors.New("open adapter: Daemon, and Ports, KernelPort, Groups, MemoryGroup or Upgrade: the daemon has the ports, so leave the others out")
+	if len(cfg.Ports) != 0 || cfg.KernelPort || cfg.Carrier != CarrierAsNamed || cfg.For != ForAnything || len(cfg.Groups) != 0 || cfg.MemoryGroup != "" || cfg.Upgrade != nil {
+		return nil, errors.New("open adapter: Daemon, and Ports, KernelPort, Carrier, For, Groups, MemoryGroup or Upgrade: the daemon has the ports, so leave the others out")
 	}
 	local := cfg
 	local.KernelPort, local.NoControl, local.Progress = true, true, ProgressEngine

@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/loader/netdev"
 )
 
 // TestSpread checks that the probe reports a table that leaves out queues.
@@ -86,11 +87,11 @@ func TestCards(t *testing.T) {
 		{takes(name, l, &netlink.LinkAttrs{HardwareAddr: l.MAC}), OK, "nothing that is for others"},
 		{takes(name, l, &netlink.LinkAttrs{HardwareAddr: other}), Hint, "ip link set eth1.7 address 02:00:00:00:00:01"},
 		{takes(name, l, &netlink.LinkAttrs{HardwareAddr: other, Promisc: 1}), OK, "promiscuous"},
-		{offersZeroCopy(name, l, xdpZeroCopy, nil), OK, "ice offers it"},
-		{offersZeroCopy(name, l, xdpPieces, nil), OK, "ice has none"},
+		{offersZeroCopy(name, l, netdev.ZeroCopy, nil), OK, "ice offers it"},
+		{offersZeroCopy(name, l, netdev.Pieces, nil), OK, "ice has none"},
 		{offersZeroCopy(name, l, 0, silent), Unknown, "is said to have it; this kernel does not tell"},
 		{offersZeroCopy(name, loader.Link{Driver: "e1000"}, 0, silent), Unknown, "not known"},
-		{computesSums(name, l, xskTxChecksum, nil), OK, "although driver ice could"},
+		{computesSums(name, l, netdev.TxChecksum, nil), OK, "although driver ice could"},
 		{computesSums(name, l, 1, nil), OK, "ice computes none"}, // 1: only the time of transmission
 		{computesSums(name, l, 0, silent), OK, "does not tell whether driver ice could"},
 		{interruptsOn(name, l, map[string]int{"0": 4}), Hint, "all 4 of eth1 end on processor 0"},

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/loader/choice"
 )
 
 // Needs is the configuration that the probes check for.
@@ -145,6 +146,8 @@ func (v *view) probe(l loader.Link, needs Needs) []Probe {
 			probeTxChecksum(l, needs.Generic),
 			probeMetadata(l),
 			probeExpectation(l, needs.Generic),
+			v.probeCarrier(l, needs, choice.Latency),
+			v.probeCarrier(l, needs, choice.Throughput),
 			probeCustoms(l),
 			probeNAPI(l),
 			probeInterrupts(l),

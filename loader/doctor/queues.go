@@ -15,6 +15,7 @@ import (
 
 	"github.com/stag-rdma/stag/bpf"
 	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/loader/netdev"
 )
 
 func probeQueues(l loader.Link, engines int) Probe {
@@ -37,12 +38,20 @@ func setQueues(l loader.Link, n int) string {
 	return fmt.Sprintf("ethtool -L %s combined %d", l.Port, n)
 }
 
+// tellsSockets reports whether the kernel is new enough to report the AF_XDP sockets of
+// queues. An answer without sockets does not show this, so tellsSockets compares
+// versions.
+func tellsSockets() bool {
+	major, minor := linuxVersion()
+	return major > 6 || major == 6 && minor >= 14
+}
+
 // probeSockets looks for queues that have an AF_XDP socket already. bind(2) on such a
 // queue fails with EBUSY.
 func probeSockets(l loader.Link, there netlink.LinkXdp) Probe {
 	const name = "queue sockets"
-	taken, told, err := socketQueues(l)
-	if err != nil || !told {
+	taken, err := netdev.SocketQueues(l.PortIndex)
+	if err != nil || len(taken) == 0 && !tellsSockets() {
 		taken, err = bindQueues(l, there.Attached)
 	}
 	if err != nil {

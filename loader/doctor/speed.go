@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/loader/choice"
+	"github.com/stag-rdma/stag/loader/netdev"
 )
 
 // probeMetadata reports whether the driver has room for steering records. Records are
@@ -30,7 +32,7 @@ func probeZeroCopy(l loader.Link, generic bool) Probe {
 	if generic {
 		return ok(name, "never in generic mode")
 	}
-	features, err := featuresOf(l)
+	features, err := netdev.FeaturesOf(l.PortIndex)
 	return offersZeroCopy(name, l, features, err)
 }
 
@@ -39,13 +41,13 @@ const askZeroCopy = "use Linux 6.3 or later, which tells it; or, with stag runni
 
 // offersZeroCopy returns the row for the features that the kernel reports, or for the
 // kernel's error.
-func offersZeroCopy(name string, l loader.Link, features xdpFeatures, err error) Probe {
+func offersZeroCopy(name string, l loader.Link, features netdev.Features, err error) Probe {
 	switch {
 	case err != nil && l.Facts().ZeroCopy:
 		return unknown(name, askZeroCopy, "driver %s is said to have it; this kernel does not tell", l.Driver)
 	case err != nil:
 		return unknown(name, askZeroCopy, "not known of driver %q, and this kernel does not tell", l.Driver)
-	case features&xdpZeroCopy != 0:
+	case features&netdev.ZeroCopy != 0:
 		return ok(name, "driver %s offers it", l.Driver)
 	}
 	return ok(name, "driver %s has none: the kernel copies each packet once", l.Driver)
@@ -58,17 +60,17 @@ func probeTxChecksum(l loader.Link, generic bool) Probe {
 	if generic {
 		return ok(name, "computed by stag")
 	}
-	tasks, err := tasksOf(l)
+	tasks, err := netdev.TasksOf(l.PortIndex)
 	return computesSums(name, l, tasks, err)
 }
 
 // computesSums returns the row for the tasks that the kernel reports, or for the kernel's
 // error.
-func computesSums(name string, l loader.Link, tasks xskFeatures, err error) Probe {
+func computesSums(name string, l loader.Link, tasks netdev.Tasks, err error) Probe {
 	switch {
 	case err != nil:
 		return ok(name, "computed by stag: this kernel does not tell whether driver %s could (Linux 6.8)", l.Driver)
-	case tasks&xskTxChecksum != 0:
+	case tasks&netdev.TxChecksum != 0:
 		return ok(name, "computed by stag, although driver %s could in zero copy", l.Driver)
 	}
 	return ok(name, "computed by stag: driver %s computes none for AF_XDP", l.Driver)
@@ -78,7 +80,7 @@ func computesSums(name string, l loader.Link, tasks xskFeatures, err error) Prob
 // conditions of their measurement.
 func probeExpectation(l loader.Link, generic bool) Probe {
 	const name = "what to expect"
-	features, err := featuresOf(l)
+	features, err := netdev.FeaturesOf(l.PortIndex)
 	switch {
 	case generic:
 		return hint(name, "native mode, where the driver has it", "generic mode: each packet is the kernel's first, and copied then: for tests, not for speed")
@@ -86,10 +88,21 @@ func probeExpectation(l loader.Link, generic bool) Probe {
 		return ok(name, "%s", l.Facts().Speed)
 	case err != nil:
 		return unknown(name, askZeroCopy, "one copy by the kernel for each packet, or none: this kernel does not tell")
-	case features&xdpZeroCopy != 0:
+	case features&netdev.ZeroCopy != 0:
 		return ok(name, "the driver's speed; not measured on this hardware")
 	}
 	return ok(name, "one copy by the kernel for each packet; not measured on this hardware")
+}
+
+// probeCarrier says which carrier an adapter with this wish would choose (--carrier auto).
+func (v *view) probeCarrier(l loader.Link, needs Needs, wish choice.Wish) Probe {
+	name := "carrier for " + wish.String()
+	port, err := choice.LookPort(v.net, l.Name)
+	if err != nil {
+		return unknown(name, "look at "+l.Name+" again", "%v", err)
+	}
+	request := choice.Request{Carrier: choice.Auto, Wish: wish, Generic: needs.Generic}
+	return ok(name, "%v", request.Choose(choice.LookRights(needs.Memory), []choice.Port{port}))
 }
 
 // probeCustoms reports the driver's quirk from the table of drivers. The row says if
@@ -112,11 +125,11 @@ func probeCustoms(l loader.Link) Probe {
 // thread wakes up.
 func probeNAPI(l loader.Link) Probe {
 	const name = "NAPI"
-	list, err := napisOf(l)
+	list, err := netdev.NAPIs(l.PortIndex)
 	if err != nil || len(list) == 0 {
 		return probeNAPISysfs(name, l)
 	}
-	return judgeNAPI(name, l, !slices.ContainsFunc(list, func(n napi) bool { return !n.threaded }))
+	return judgeNAPI(name, l, !slices.ContainsFunc(list, func(n netdev.NAPI) bool { return !n.Threaded }))
 }
 
 // judgeNAPI says which use the present setting suits, and how to change it.
@@ -148,18 +161,18 @@ func probeNAPISysfs(name string, l loader.Link) Probe {
 // processor.
 func probeInterrupts(l loader.Link) Probe {
 	const name = "interrupts"
-	list, err := napisOf(l)
+	list, err := netdev.NAPIs(l.PortIndex)
 	if err != nil {
 		return unknown(name, "use Linux 6.8 or later, which tells it, or read /proc/interrupts", "this kernel does not tell")
 	}
 	places := map[string]int{}
 	for _, n := range list {
-		if n.irq == 0 {
+		if n.IRQ == 0 {
 			continue
 		}
-		where, err := os.ReadFile(fmt.Sprintf("/proc/irq/%d/effective_affinity_list", n.irq))
+		where, err := os.ReadFile(fmt.Sprintf("/proc/irq/%d/effective_affinity_list", n.IRQ))
 		if err != nil {
-			return unknown(name, "cat /proc/interrupts", "where interrupt %d ends cannot be told: %v", n.irq, err)
+			return unknown(name, "cat /proc/interrupts", "where interrupt %d ends cannot be told: %v", n.IRQ, err)
 		}
 		places[strings.TrimSpace(string(where))]++
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/loader"
+	"github.com/stag-rdma/stag/loader/choice"
 	"github.com/stag-rdma/stag/offload/control"
 	"github.com/stag-rdma/stag/offload/heap"
 	"github.com/stag-rdma/stag/offload/kernelport"
@@ -27,6 +28,7 @@ import (
 type Adapter struct {
 	// Open sets these fields, and they never change.
 	cfg     Config
+	choice  choice.Choice
 	log     *slog.Logger
 	layers  []Layer
 	later   laterLayers // layers that came after Open
@@ -100,6 +102,18 @@ func (a *Adapter) open() (err error) {
 		return err
 	}
 	a.undo.Add(a.space.Close)
+	if err := a.chooseCarrier(); err != nil {
+		return err
+	}
+	if err := a.openCarrier(); err != nil {
+		return a.notHad(err)
+	}
+	a.sayChoice()
+	return a.openControl()
+}
+
+// openCarrier makes the table, and what carries connections.
+func (a *Adapter) openCarrier() (err error) {
 	if err := a.openTable(); err != nil {
 		return err
 	}
@@ -112,10 +126,7 @@ func (a *Adapter) open() (err error) {
 	if err := a.openPorts(); err != nil {
 		return err
 	}
-	if err := a.openGroups(); err != nil {
-		return err
-	}
-	return a.openControl()
+	return a.openGroups()
 }
 
 // openTable makes the heap and the table.

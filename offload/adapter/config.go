@@ -10,18 +10,22 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/afxdp"
+	"github.com/stag-rdma/stag/loader/choice"
 	"github.com/stag-rdma/stag/offload/memgroup"
 	"github.com/stag-rdma/stag/offload/nic"
 	"github.com/stag-rdma/stag/offload/tcp"
 	"github.com/stag-rdma/stag/offload/upgrade"
 )
 
-// Config describes an adapter. Exactly one of Ports and KernelPort must be set. The
-// zero value of every other field is a usable default.
+// Config describes an adapter. Ports, KernelPort or Carrier must be set. The zero value of
+// every other field is a usable default.
 type Config struct {
 	Ports      []string // network interfaces whose connections are taken over; "eth0.100" is VLAN 100 of eth0
-	KernelPort bool     // every connection stays with the kernel's TCP
+	KernelPort bool     // every connection stays with the kernel's TCP; the same as Carrier Kernel
 	Groups     []Group  // ports that are watched together; nil: no port is watched
+
+	Carrier choice.Carrier // what carries connections; AsNamed: AF_XDP with Ports, unless For is set
+	For     choice.Wish    // what Auto weighs
 
 	RegionHeap      uint64 // size of the region heap in octets; 0 means 256 MiB
 	MaxRegions      int    // largest number of regions at a time; 0 means 65535
@@ -77,7 +81,16 @@ const (
 
 // fill sets the defaults of c. fill returns one error with every invalid field in it.
 func (c Config) fill() (Config, error) {
-	errs := append(c.portMistakes(), c.groupMistakes()...)
+	errs := c.choiceMistakes()
+	if c.Carrier == choice.Kernel && !(c.KernelPort && len(c.Ports) > 0) {
+		c.Ports = nil // an interface may be named beside --carrier
+		c.KernelPort = true
+	}
+	if c.KernelPort {
+		c.Carrier = choice.Kernel
+	}
+	errs = append(errs, c.portMistakes()...)
+	errs = append(errs, c.groupMistakes()...)
 	if c.RegionHeap == 0 {
 		c.RegionHeap = DefaultHeap
 	}
@@ -121,7 +134,7 @@ func (c Config) fill() (Config, error) {
 
 func (c Config) portMistakes() (errs []error) {
 	switch {
-	case len(c.Ports) == 0 && !c.KernelPort:
+	case len(c.Ports) == 0 && c.Carrier == choice.AsNamed && c.For == choice.NoWish:
 		errs = append(errs, errors.New("no port: name network interfaces in Ports, or set KernelPort for the kernel's TCP"))
 	case len(c.Ports) != 0 && c.KernelPort:
 		errs = append(errs, errors.New("both Ports and KernelPort are set: choose one"))

@@ -128,6 +128,7 @@ func (a *Adapter) reportKernelPort(conns []*Connection) report.Device {
 
 // common sets the fields that are the same for all devices of the adapter.
 func (a *Adapter) common(d *report.Device) {
+	d.Carrier, d.Why = a.choice.Carrier.String(), a.choice.Why
 	d.HeapSize, d.HeapFree = a.heap.Size(), a.heap.Left()
 	d.MaxMRs = int(a.table.Stats().Entries)
 }

@@ -11,14 +11,16 @@ const KernelDevice = "kernel"
 
 // Device is one port of the adapter. The kernel port is also a Device.
 type Device struct {
-	Name      string         `json:"name"`           // name of the interface, or KernelDevice
-	State     string         `json:"state"`          // name of the state as in ibv_devinfo: PORT_ACTIVE or PORT_DOWN
-	Ifindex   int            `json:"ifindex"`        // interface index; 0 for the kernel port
-	MAC       string         `json:"mac,omitempty"`  // Ethernet address; "" for the kernel port
-	VLAN      uint16         `json:"vlan,omitempty"` // VLAN id; 0: none
-	MTU       int            `json:"mtu"`            // MTU for IP packets in octets; 0 for the kernel port
-	Addresses []netip.Prefix `json:"addresses"`      // addresses of the interface
-	Path      string         `json:"path"`           // how packets reach the engines, in one line
+	Name      string         `json:"name"`                  // name of the interface, or KernelDevice
+	State     string         `json:"state"`                 // name of the state as in ibv_devinfo: PORT_ACTIVE or PORT_DOWN
+	Ifindex   int            `json:"ifindex"`               // interface index; 0 for the kernel port
+	MAC       string         `json:"mac,omitempty"`         // Ethernet address; "" for the kernel port
+	VLAN      uint16         `json:"vlan,omitempty"`        // VLAN id; 0: none
+	MTU       int            `json:"mtu"`                   // MTU for IP packets in octets; 0 for the kernel port
+	Addresses []netip.Prefix `json:"addresses"`             // addresses of the interface
+	Path      string         `json:"path"`                  // how packets reach the engines, in one line
+	Carrier   string         `json:"carrier,omitempty"`     // what carries connections: afxdp or kernel; "" without an engine
+	Why       string         `json:"carrier_why,omitempty"` // why the engine uses this carrier
 	Driver    string         `json:"driver,omitempty"`
 	XDP       string         `json:"xdp,omitempty"`                   // mode of XDP: native or generic
 	ZeroCopy  bool           `json:"zero_copy"`                       // the driver uses zero copy
@@ -61,6 +63,15 @@ func (d Device) room() string {
 	return Words(flows, Word("table ", d.FlowTable))
 }
 
+// Line returns the line below the row of `stag show devices`: the carrier, and why the
+// engine uses it. Without an engine it is "".
+func (d Device) Line() string {
+	if d.Carrier == "" {
+		return ""
+	}
+	return "carrier " + d.Carrier + ": " + d.Why
+}
+
 // Details returns the lines of `stag show devices -v`, each a name and a value, in the
 // words of ibv_devinfo. A line without a value is not printed.
 func (d Device) Details() [][2]string {
@@ -70,6 +81,8 @@ func (d Device) Details() [][2]string {
 	}
 	return [][2]string{
 		{"path", d.Path},
+		{"carrier", d.Carrier},
+		{"carrier_why", d.Why},
 		{"state", d.State},
 		{"drained", when(d.Drained, "yes")},
 		{"ifindex", Word("", d.Ifindex)},

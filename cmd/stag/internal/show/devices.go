@@ -38,6 +38,7 @@ func (l deviceList) text(p *page) {
 			continue
 		}
 		p.row(append(d.Columns(), d.String())...)
+		p.below(d.Line())
 	}
 	p.flush()
 }

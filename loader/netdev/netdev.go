@@ -1,4 +1,6 @@
-package doctor
+// Package netdev asks the kernel by the generic netlink family "netdev" what a driver and
+// the queues of an interface can do, and how they are used.
+package netdev
 
 import (
 	"encoding/binary"
@@ -7,8 +9,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
-
-	"github.com/stag-rdma/stag/loader"
 )
 
 // These are numbers of the generic netlink family "netdev"
@@ -35,21 +35,22 @@ const (
 	queueXSK     = 7
 )
 
-// xdpFeatures is the set of XDP features that a driver reports.
-type xdpFeatures uint64
+// Features is the set of XDP features that a driver reports.
+type Features uint64
 
-// These are the features that the probes read.
+// These are the features that stag reads.
 const (
-	xdpZeroCopy xdpFeatures = 1 << 3
-	xdpPieces   xdpFeatures = 1 << 5 // the driver receives packets in several fragments
+	Native   Features = 1 << 0 // the driver runs programs in native mode
+	ZeroCopy Features = 1 << 3
+	Pieces   Features = 1 << 5 // the driver receives packets in several fragments
 )
 
-// xskFeatures is the set of tasks that a driver takes over from AF_XDP sockets in zero-copy
+// Tasks is the set of tasks that a driver takes over from AF_XDP sockets in zero-copy
 // mode (XDP_TX_METADATA, Linux 6.8). In copy mode the kernel itself accepts such tasks.
-type xskFeatures uint64
+type Tasks uint64
 
-// xskTxChecksum says that the driver fills in the checksums of packets.
-const xskTxChecksum xskFeatures = 1 << 1
+// TxChecksum says that the driver fills in the checksums of packets.
+const TxChecksum Tasks = 1 << 1
 
 // attributes holds the attributes of one message, by type.
 type attributes map[uint16][]byte
@@ -69,10 +70,10 @@ type genlHeader [4]byte
 func (h genlHeader) Len() int          { return len(h) }
 func (h genlHeader) Serialize() []byte { return h[:] }
 
-// netdev sends a command about the interface with this index, in the network namespace
+// ask sends a command about the interface with this index, in the network namespace
 // of the calling OS thread. It returns an error if the kernel does not know the family
 // or the command.
-func netdev(command uint8, flags int, attr int, ifindex int) ([]attributes, error) {
+func ask(command uint8, flags int, attr int, ifindex int) ([]attributes, error) {
 	family, err := netlink.GenlFamilyGet(netdevFamily)
 	if err != nil {
 		return nil, fmt.Errorf("no netlink family %s (Linux 6.3): %w", netdevFamily, err)
@@ -80,7 +81,7 @@ func netdev(command uint8, flags int, attr int, ifindex int) ([]attributes, erro
 	req := nl.NewNetlinkRequest(int(family.ID), flags)
 	req.AddData(genlHeader{command, 1})
 	req.AddData(nl.NewRtAttr(attr, nl.Uint32Attr(uint32(ifindex))))
-	answers, err := ask(req)
+	answers, err := whole(req)
 	if err != nil {
 		return nil, fmt.Errorf("netlink family %s: %w", netdevFamily, err)
 	}
@@ -102,10 +103,10 @@ func netdev(command uint8, flags int, attr int, ifindex int) ([]attributes, erro
 	return all, nil
 }
 
-// ask sends a request of the family, and returns the contents of all answers. The kernel does
+// whole sends a request of the family, and returns the contents of all answers. The kernel does
 // not mark the messages of a dump of this family as parts of one (NLM_F_MULTI), so Execute of
 // the request would return the first one only.
-func ask(req *nl.NetlinkRequest) (answers [][]byte, err error) {
+func whole(req *nl.NetlinkRequest) (answers [][]byte, err error) {
 	req.Flags |= unix.NLM_F_ACK // ends the answer to a request that is no dump
 	s, err := nl.Subscribe(unix.NETLINK_GENERIC)
 	if err != nil {
@@ -135,23 +136,24 @@ func ask(req *nl.NetlinkRequest) (answers [][]byte, err error) {
 	}
 }
 
-// featuresOf returns the XDP features that the kernel reports for the driver of l's
-// port.
-func featuresOf(l loader.Link) (xdpFeatures, error) {
-	v, err := deviceWord(l, devFeatures)
-	return xdpFeatures(v), err
+// FeaturesOf returns the XDP features that the kernel reports for the driver of the
+// interface with this index, in the network namespace of the calling OS thread. It fails
+// before Linux 6.3.
+func FeaturesOf(ifindex int) (Features, error) {
+	v, err := deviceWord(ifindex, devFeatures)
+	return Features(v), err
 }
 
-// tasksOf returns what the kernel reports that the driver of l's port does for AF_XDP
+// TasksOf returns what the kernel reports that the driver of an interface does for AF_XDP
 // sockets. Kernels before Linux 6.8 do not report it.
-func tasksOf(l loader.Link) (xskFeatures, error) {
-	v, err := deviceWord(l, devSockets)
-	return xskFeatures(v), err
+func TasksOf(ifindex int) (Tasks, error) {
+	v, err := deviceWord(ifindex, devSockets)
+	return Tasks(v), err
 }
 
-// deviceWord returns an attribute of 64 bits of l's port.
-func deviceWord(l loader.Link, attr uint16) (uint64, error) {
-	answers, err := netdev(netdevDevGet, 0, devIfindex, l.PortIndex)
+// deviceWord returns an attribute of 64 bits of an interface.
+func deviceWord(ifindex int, attr uint16) (uint64, error) {
+	answers, err := ask(netdevDevGet, 0, devIfindex, ifindex)
 	if err != nil {
 		return 0, err
 	}
@@ -160,15 +162,16 @@ func deviceWord(l loader.Link, attr uint16) (uint64, error) {
 			return binary.NativeEndian.Uint64(v), nil
 		}
 	}
-	return 0, fmt.Errorf("netlink family %s does not tell this of %s", netdevFamily, l.Port)
+	return 0, fmt.Errorf("netlink family %s does not tell this of interface %d", netdevFamily, ifindex)
 }
 
-// socketQueues returns the receive queues of l's port that have an AF_XDP socket of any
-// process. told is false if the kernel does not report sockets (before Linux 6.14).
-func socketQueues(l loader.Link) (queues []int, told bool, err error) {
-	answers, err := netdev(netdevQueueGet, unix.NLM_F_DUMP, queueIfindex, l.PortIndex)
+// SocketQueues returns the receive queues of an interface that have an AF_XDP socket of
+// any process. Before Linux 6.14 the kernel does not report sockets, and the list is
+// empty.
+func SocketQueues(ifindex int) (queues []int, err error) {
+	answers, err := ask(netdevQueueGet, unix.NLM_F_DUMP, queueIfindex, ifindex)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	for _, a := range answers {
 		kind, _ := a.u32(queueType)
@@ -177,31 +180,23 @@ func socketQueues(l loader.Link) (queues []int, told bool, err error) {
 			queues = append(queues, int(id))
 		}
 	}
-	return queues, len(queues) > 0 || tellsSockets(), nil
+	return queues, nil
 }
 
-// tellsSockets reports whether the kernel is new enough to report the AF_XDP sockets of
-// queues. An answer without sockets does not show this, so tellsSockets compares
-// versions.
-func tellsSockets() bool {
-	major, minor := linuxVersion()
-	return major > 6 || major == 6 && minor >= 14
+// NAPI is the state of one NAPI instance of an interface.
+type NAPI struct {
+	IRQ      int  // interrupt number, or 0
+	Threaded bool // the instance runs in a kernel thread of its own
 }
 
-// napi is the state of one NAPI instance of an interface.
-type napi struct {
-	irq      int  // interrupt number, or 0
-	threaded bool // the instance runs in a kernel thread of its own
-}
-
-// napisOf returns the NAPI instances of l's port. The list may be empty for a virtual
+// NAPIs returns the NAPI instances of an interface. The list may be empty for a virtual
 // interface.
-func napisOf(l loader.Link) (list []napi, err error) {
-	answers, err := netdev(netdevNAPIGet, unix.NLM_F_DUMP, napiIfindex, l.PortIndex)
+func NAPIs(ifindex int) (list []NAPI, err error) {
+	answers, err := ask(netdevNAPIGet, unix.NLM_F_DUMP, napiIfindex, ifindex)
 	for _, a := range answers {
 		irq, _ := a.u32(napiIRQ)
 		_, threaded := a[napiPID]
-		list = append(list, napi{int(irq), threaded})
+		list = append(list, NAPI{int(irq), threaded})
 	}
 	return list, err
 }
