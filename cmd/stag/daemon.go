@@ -11,6 +11,7 @@ import (
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/daemon"
 	"github.com/stag-rdma/stag/cmd/stag/internal/version"
+	"github.com/stag-rdma/stag/rdma"
 	server "github.com/stag-rdma/stag/rdma/daemon"
 )
 
@@ -21,25 +22,28 @@ func daemonCommand() *cobra.Command {
 		asJSON bool
 	)
 	cmd := &cobra.Command{
-		Use:   "daemon -i IFACE | --kernel-port",
+		Use:   "daemon -i IFACE | --carrier kernel",
 		Short: "Let many processes use one adapter, also C programs for libibverbs",
 		Long: `Owns the adapter until Ctrl-C. C programs use it with stag's libibverbs and librdmacm:
 see stag run. A program needs no right but that to connect to the socket. When a
 program ends or is killed, everything that it had goes away.`,
-		Annotations: manual(daemonManual),
+		Annotations: manual(daemonManual + carrierManual),
 		Example: `  stag daemon -i eth1
-  stag daemon --kernel-port --socket /tmp/stagd.sock`,
+  stag daemon --carrier kernel --socket /tmp/stagd.sock`,
 		Args: atMost(0),
 
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if (len(o.Interfaces) == 0) == !o.KernelPort {
-				return usageError{errors.New("daemon: choose interfaces with -i, or --kernel-port")}
+			if err := checkCarrier(&o.Asked, &o.KernelPort, &o.Interfaces, "-i", rdma.ForAnything); err != nil {
+				return usageError{fmt.Errorf("daemon: %w", err)}
+			}
+			if !o.Chooses() && (len(o.Interfaces) == 0) == !o.KernelPort {
+				return usageError{errors.New("daemon: choose interfaces with -i, or --carrier kernel")}
 			}
 			if o.Quota, err = server.ParseQuota(quota); err != nil {
 				return usageError{fmt.Errorf("daemon: --%w", err)}
 			}
-			o.Log, o.Adapter = os.Stderr, logger(cmd.Context())
+			o.Log, o.Chosen, o.Adapter = os.Stderr, os.Stderr, logger(cmd.Context())
 			if v, err := version.Read(); err == nil {
 				o.Version = v.Version
 			}
@@ -48,7 +52,7 @@ program ends or is killed, everything that it had goes away.`,
 	}
 	f := cmd.Flags()
 	portsFlag(f, &o.Interfaces, "port-if", "i", "interfaces that become the ports of the adapter")
-	f.BoolVar(&o.KernelPort, "kernel-port", false, "use the kernel's TCP, without an interface and without root")
+	carrierFlags(f, &o.Asked, &o.KernelPort, "use the kernel's TCP, without an interface and without root")
 	f.StringVar(&o.Socket, "socket", "", "`path` of the socket (default $STAG_DAEMON, else /run/stag/stagd.sock)")
 	f.StringVar(&o.Group, "group", "", "`group` whose users may connect (default rdma for root, if it exists)")
 	f.StringVar(&quota, "quota", "", "`limits` of each program, such as qps=64,rings=16M: "+strings.Join(server.QuotaNames(), ", "))

@@ -66,13 +66,13 @@ func TestDaemon(t *testing.T) {
 
 func TestDaemonUsage(t *testing.T) {
 	for args, says := range map[string]string{
-		"daemon":                               "choose interfaces with -i, or --kernel-port",
-		"daemon -i a --kernel-port":            "choose interfaces with -i, or --kernel-port",
+		"daemon":                               "choose interfaces with -i, or --carrier kernel",
+		"daemon -i a --kernel-port":            "choose interfaces with -i, or --carrier kernel",
 		"daemon --kernel-port --quota cars=1":  "choose one of pds, channels",
 		"daemon --kernel-port --quota qps=no":  "qps=NUMBER",
 		"daemon --kernel-port now":             `"now"`,
 		"run":                                  "which program",
-		"run --kernel-port --device a -- true": "choose --device or --kernel-port",
+		"run --kernel-port --device a -- true": "choose --device or --carrier kernel",
 		"run --personality gold -- true":       "choose iwarp or roce",
 	} {
 		r := run(t, command(t, strings.Fields(args)...))

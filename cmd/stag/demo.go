@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/demo"
+	"github.com/stag-rdma/stag/rdma"
 )
 
 // These are the limits of --size, in MiB.
@@ -36,13 +37,13 @@ atomic operations. Removes the namespaces at its end, and after Ctrl-C.
 
 Without the rights to make namespaces, the command does the same over the kernel's
 TCP on loopback, and its first line says so.`,
-		Annotations: manual(demoManual),
+		Annotations: manual(demoManual + carrierManual),
 		Example: `  stag demo
   stag demo --size 64 --mtu 3506
   stag demo --json`,
 		Args: atMost(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkDemo(cmd, o, mib, kib); err != nil {
+			if err := checkDemo(cmd, &o, mib, kib); err != nil {
 				return err
 			}
 			o.Octets, o.Message = mib<<20, int(kib<<10)
@@ -92,7 +93,7 @@ TCP on loopback, and its first line says so.`,
   stag demo iscsi --json`,
 		Args: atMost(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkDemo(cmd, o, mib, 1); err != nil {
+			if err := checkDemo(cmd, &o, mib, 1); err != nil {
 				return err
 			}
 			o.Octets, o.Progress, o.Log = mib<<20, os.Stderr, logger(cmd.Context())
@@ -140,7 +141,7 @@ namespaces at its end, and after Ctrl-C. Needs root.`,
   stag demo failover --json`,
 		Args: atMost(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkDemo(cmd, o, mib, kib); err != nil {
+			if err := checkDemo(cmd, &o, mib, kib); err != nil {
 				return err
 			}
 			if o.Pulls < 1 || o.Pulls > maxPulls {
@@ -175,10 +176,15 @@ func demoFlags(f *pflag.FlagSet, o *demo.Options) {
 	f.IntVar(&o.MTU, "mtu", 1500, "MTU of the veth pair in octets")
 	f.BoolVar(&o.V6, "ipv6", false, "use IPv6")
 	f.BoolVar(&o.Generic, "generic", false, "attach in generic mode instead of native")
-	f.BoolVar(&o.KernelPort, "kernel-port", false, "use the kernel's TCP on loopback even with the rights to make namespaces")
+	carrierFlags(f, &o.Asked, &o.KernelPort, "use the kernel's TCP on loopback even with the rights to make namespaces")
+	f.Lookup("carrier").Usage = "what carries connections: afxdp over a veth pair, or kernel on loopback (default auto, which says why)"
 }
 
-func checkDemo(cmd *cobra.Command, o demo.Options, mib, kib uint64) error {
+func checkDemo(cmd *cobra.Command, o *demo.Options, mib, kib uint64) error {
+	veth := []string{"the demonstration's veth pair"}
+	if err := checkCarrier(&o.Asked, &o.KernelPort, &veth, "", rdma.ForAnything); err != nil {
+		return usageError{fmt.Errorf(commandName(cmd)+": %w", err)}
+	}
 	for _, flag := range []string{"mtu", "generic"} {
 		if o.KernelPort && cmd.Flags().Changed(flag) {
 			return usageError{fmt.Errorf(commandName(cmd)+": --%s has no meaning with --kernel-port: choose one", flag)}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -29,7 +30,7 @@ iSER. Connections run over the kernel's TCP, or over the interfaces of -i.
 
 CHAP secrets come from the environment (LIBISCSI_CHAP_USERNAME,
 LIBISCSI_CHAP_PASSWORD) or from the file of --chap-file.`,
-		Annotations: manual(iscsiManual),
+		Annotations: manual(iscsiManual + carrierManual),
 		Example: `  stag iscsi target --name iqn.2026-01.test.stag:t1 --lun 1=ram:64M
   stag iscsi ls iscsi://192.0.2.1
   stag iscsi dd disk.img iscsi://192.0.2.1/iqn.2026-01.test.stag:t1/1`,
@@ -54,7 +55,7 @@ type iscsiFlags struct {
 func (o *iscsiFlags) flags(f *pflag.FlagSet) {
 	f.SortFlags = false
 	portsFlag(f, &o.Interfaces, "interface", "i", "interfaces whose connections are taken over: the ports of one adapter (default the kernel's TCP)")
-	f.BoolVar(&o.kernelPort, "kernel-port", false, "use the kernel's TCP; this is the default without -i")
+	carrierFlags(f, &o.Asked, &o.kernelPort, "use the kernel's TCP; this is the default without -i")
 	f.BoolVar(&o.Generic, "generic", false, genericUsage)
 	f.StringVar(&o.Secrets, "chap-file", "", "file of CHAP secrets, which only its owner may read")
 	f.BoolVar(&o.json, "json", false, "print the result as JSON")
@@ -73,11 +74,15 @@ func (o *iscsiFlags) recovery(f *pflag.FlagSet) {
 
 // check finds mistakes on the command line.
 func (o *iscsiFlags) check() error {
+	if o.kernelPort && len(o.Interfaces) > 0 {
+		return errors.New("-i and --kernel-port: choose one")
+	}
+	if err := checkCarrier(&o.Asked, &o.kernelPort, &o.Interfaces, "-i", rdma.ForAnything); err != nil {
+		return err
+	}
 	switch {
 	case o.Recovery < 0:
 		return fmt.Errorf("--recovery %v: choose more than 0", o.Recovery)
-	case o.kernelPort && len(o.Interfaces) > 0:
-		return errors.New("-i and --kernel-port: choose one")
 	case o.Generic && len(o.Interfaces) == 0:
 		return errors.New("--generic has no meaning without -i")
 	}
@@ -137,7 +142,7 @@ func (o *iscsiFlags) show(cmd *cobra.Command, w io.Writer, v printer) error {
 
 // start prepares a command of iscsi to run.
 func (o *iscsiFlags) start(ctx context.Context) error {
-	o.Log = logger(ctx)
+	o.Log, o.Chosen = logger(ctx), os.Stderr
 	if len(o.Interfaces) == 0 {
 		return nil
 	}

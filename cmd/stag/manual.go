@@ -273,7 +273,7 @@ const runManual = `The libraries are looked for in $STAG_VERBS, in verbs/ beside
 LD_LIBRARY_PATH, STAG_DAEMON and STAG_PERSONALITY, and so do the programs that it starts.
 
 Other programs can use the new daemon too, also those of another stag run. It ends when
-the last of them has ended. With --kernel-port and without --socket, the new daemon is for
+the last of them has ended. With --carrier kernel and without --socket, the new daemon is for
 this program and its children only.
 
 The daemon is no child of the program. The program keeps all its rights. With the

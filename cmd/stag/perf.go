@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/perf"
+	"github.com/stag-rdma/stag/rdma"
 )
 
 // Defaults, the same as those of perftest.
@@ -36,7 +37,7 @@ this is the server. Then start the same test with the server's address on the ot
 machine: this is the client. Give both ends the same options; the ends compare them.
 
 With --perftest the other end is one of perftest's own programs.`,
-		Annotations: manual(perfManual),
+		Annotations: manual(perfManual + "\n\nWithout --for, --carrier auto takes the wish from the test: the latency tests are for\nlatency, the others for throughput." + carrierManual),
 		Example: `  stag perf write_bw -d eth1
   stag perf write_bw -d eth1 192.0.2.1
   stag perf write_bw --perftest -d eth1
@@ -71,7 +72,7 @@ func perfTest(t perf.Test) *cobra.Command {
 		Use:     string(t) + " [SERVER]",
 		Short:   perfShort[t],
 		Long:    perfShort[t] + ".\n\n" + perfLong(t),
-		Example: fmt.Sprintf("  stag perf %[1]s -d eth1\n  stag perf %[1]s -d eth1 192.0.2.1\n  stag perf %[1]s --kernel-port -D 10 --json 192.0.2.1", t),
+		Example: fmt.Sprintf("  stag perf %[1]s -d eth1\n  stag perf %[1]s -d eth1 192.0.2.1\n  stag perf %[1]s --carrier kernel -D 10 --json 192.0.2.1", t),
 		Args:    oneServer,
 
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -139,7 +140,7 @@ func (o *perfFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.SortFlags = false
 	portsFlag(f, &o.Links, "ib-dev", "d", "interfaces to use: the ports of one adapter")
-	f.BoolVar(&o.KernelPort, "kernel-port", false, "use the kernel's TCP instead of an interface")
+	carrierFlags(f, &o.Asked, &o.KernelPort, "use the kernel's TCP instead of an interface")
 	daemonFlag(f, &o.Daemon)
 	f.BoolVar(&o.Generic, "generic", false, genericUsage)
 	f.Uint16VarP(&o.Port, "port", "p", perfPort, "TCP port of the server")
@@ -193,6 +194,9 @@ func (o *perfFlags) check(cmd *cobra.Command) error {
 	if err := o.perftestFlags.check(given); err != nil {
 		return err
 	}
+	if err := checkCarrier(&o.Asked, &o.KernelPort, &o.Links, "-d", o.wish()); err != nil {
+		return err
+	}
 	byClock := given("duration") || o.Endless
 	switch {
 	case o.All && given("size"):
@@ -222,6 +226,14 @@ func (o *perfFlags) check(cmd *cobra.Command) error {
 	return o.Check()
 }
 
+// wish returns what the test measures.
+func (o *perfFlags) wish() rdma.Wish {
+	if o.Test.Latency() {
+		return rdma.ForLatency
+	}
+	return rdma.ForThroughput
+}
+
 // byClock fills in the duration and the margin.
 func (o *perfFlags) byClock(given, margin bool) {
 	if !given {
@@ -242,7 +254,7 @@ func (o *perfFlags) run(cmd *cobra.Command) error {
 	if !o.json {
 		o.Out = cmd.OutOrStdout()
 	}
-	o.Progress, o.Log = os.Stderr, logger(cmd.Context())
+	o.Progress, o.Chosen, o.Log = os.Stderr, os.Stderr, logger(cmd.Context())
 	if err := areUp(o.Links); err != nil {
 		return fmt.Errorf("perf %s: %w", o.Test, err)
 	}

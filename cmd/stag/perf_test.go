@@ -252,7 +252,7 @@ func TestPerfWithoutServer(t *testing.T) {
 func TestPerfUsage(t *testing.T) {
 	for args, says := range map[string]string{
 		"fast":                                          `"fast"`,
-		"write_bw":                                      "--kernel-port",
+		"write_bw":                                      "--carrier kernel",
 		"write_bw -d eth1 --kernel-port":                "choose one",
 		"write_bw --kernel-port a b":                    `"b"`,
 		"write_bw --kernel-port -s 0":                   "-s 0",

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/stag-rdma/stag/cmd/stag/internal/ping"
+	"github.com/stag-rdma/stag/rdma"
 )
 
 // genericUsage describes --generic of commands that open an interface.
@@ -31,15 +32,15 @@ func pingCommand() *cobra.Command {
 		Short: "Ping by RDMA Read and RDMA Write, as rping does",
 		Long: `Pings by RDMA Read and RDMA Write, with the exchange of rping. The other end may be
 rping. Choose an interface with -i, those of a running stag daemon with --daemon, or
-the kernel's own TCP with --kernel-port. --kernel-port needs no rights.
+the kernel's own TCP with --carrier kernel, which needs no rights.
 
 The client pings until Ctrl-C, or -C times. The server ends with its client. With
 -P it serves any number of clients at the same time, until Ctrl-C.`,
-		Annotations: manual(pingManual),
+		Annotations: manual(pingManual + carrierManual),
 		Example: `  stag ping -s -i eth1 -v
   stag ping -c -a 192.0.2.1 -i eth1 -C 10 -V -v
   stag ping -c -a 192.0.2.1 -i eth1 --interval 1
-  stag ping -c -a 127.0.0.1 --kernel-port -C 1000 -S 65536 -V --json`,
+  stag ping -c -a 127.0.0.1 --carrier kernel -C 1000 -S 65536 -V --json`,
 		Args: atMost(0),
 
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -57,7 +58,7 @@ The client pings until Ctrl-C, or -C times. The server ends with its client. Wit
 	f.StringVarP(&o.Address, "address", "a", "", "host to ping; with -s the address to listen at (default all addresses)")
 	f.IntVarP(&o.Port, "port", "p", ping.DefaultPort, "TCP port")
 	portsFlag(f, &o.Interfaces, "port-if", "i", "interfaces whose connections are taken over: the ports of one adapter")
-	f.BoolVar(&o.KernelPort, "kernel-port", false, "use the kernel's TCP instead of an interface")
+	carrierFlags(f, &o.Asked, &o.KernelPort, "use the kernel's TCP instead of an interface")
 	daemonFlag(f, &o.Daemon)
 	f.BoolVar(&o.Generic, "generic", false, genericUsage)
 	f.Uint64VarP(&o.Count, "count", "C", 0, "number of pings; with -s the most pings that a client may do (default no limit)")
@@ -79,6 +80,9 @@ func checkPing(cmd *cobra.Command, o *ping.Options, p pingFlags) error {
 			o.Size = ping.MaxSize
 		}
 	}
+	if err := checkCarrier(&o.Asked, &o.KernelPort, &o.Interfaces, "-i", rdma.ForLatency); err != nil {
+		return err
+	}
 	switch {
 	case p.server == p.client:
 		return errors.New("choose one: -s to answer pings, -c to ping")
@@ -86,10 +90,10 @@ func checkPing(cmd *cobra.Command, o *ping.Options, p pingFlags) error {
 		return errors.New("-c needs -a: the host to ping")
 	case p.client && o.Persistent:
 		return errors.New("-P is for a server: leave it out, or choose -s instead of -c")
-	case o.Daemon != "" && (len(o.Interfaces) > 0 || o.KernelPort || o.Generic):
-		return errors.New("--daemon, and -i, --kernel-port or --generic: choose one, because the daemon has the interfaces")
-	case o.Daemon == "" && o.KernelPort == (len(o.Interfaces) > 0):
-		return errors.New("choose one: -i and an interface, --daemon, or --kernel-port for the kernel's TCP")
+	case o.Daemon != "" && (len(o.Interfaces) > 0 || o.KernelPort || o.Generic || o.Given()):
+		return errors.New("--daemon, and -i, --carrier, --for, --kernel-port or --generic: choose one, because the daemon has the interfaces")
+	case o.Daemon == "" && !o.Chooses() && o.KernelPort == (len(o.Interfaces) > 0):
+		return errors.New("choose one: -i and an interface, --daemon, or --carrier kernel for the kernel's TCP")
 	case o.Generic && o.KernelPort:
 		return errors.New("--generic and --kernel-port: choose one")
 	case o.Port < 1 || o.Port > 65535:
@@ -109,7 +113,7 @@ func checkPing(cmd *cobra.Command, o *ping.Options, p pingFlags) error {
 }
 
 func runPing(cmd *cobra.Command, o ping.Options, p pingFlags) error {
-	o.Log = os.Stderr
+	o.Log, o.Chosen = os.Stderr, os.Stderr
 	if p.debug {
 		o.Debug, o.Adapter = os.Stderr, newLogger(os.Stderr, 2)
 	}

@@ -276,7 +276,7 @@ func TestShowPinned(t *testing.T) {
 
 	x := h.ping(p)
 	r := show("devices", name)
-	if strings.Count(r.stdout, "\n") != 1 || !strings.Contains(r.stdout, "pid "+x.pid()+" adapter 1 comm stag") {
+	if strings.Count(r.stdout, "\n") != 2 || !strings.Contains(r.stdout, "pid "+x.pid()+" adapter 1 comm stag\n\t carrier afxdp: the interface is named") {
 		t.Errorf("with an engine: %q, %q", r.stdout, r.stderr)
 	}
 	rig.Must(t, x.server.cmd.Process.Signal(syscall.SIGSTOP))

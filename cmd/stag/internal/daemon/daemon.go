@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stag-rdma/stag/cmd/stag/internal/carrier"
 	"github.com/stag-rdma/stag/rdma"
 	"github.com/stag-rdma/stag/rdma/daemon"
 	"github.com/stag-rdma/stag/rdma/proto"
@@ -25,12 +26,13 @@ import (
 type Options struct {
 	Interfaces []string // ports of the adapter
 	KernelPort bool
-	Generic    bool
-	Socket     string // path; "": see Socket
-	Group      string // group whose users may connect; "": see DefaultGroup
-	Quota      daemon.Quota
-	Version    string
-	Attendant  *Attendant // of a daemon that `stag run` has started
+	carrier.Asked
+	Generic   bool
+	Socket    string // path; "": see Socket
+	Group     string // group whose users may connect; "": see DefaultGroup
+	Quota     daemon.Quota
+	Version   string
+	Attendant *Attendant // of a daemon that `stag run` has started
 
 	Log     io.Writer    // gets lines for people
 	Adapter *slog.Logger // log of the adapter and of the daemon
@@ -38,7 +40,8 @@ type Options struct {
 
 // Result describes a run, also a run that failed.
 type Result struct {
-	Socket      string  `json:"socket"`
+	Socket string `json:"socket"`
+	carrier.Fields
 	Clients     uint64  `json:"clients"` // clients that were served
 	Seconds     float64 `json:"seconds"`
 	Interrupted bool    `json:"interrupted"`
@@ -78,9 +81,13 @@ func Serve(ctx context.Context, o Options) (r Result, err error) {
 	}
 	defer l.Close()
 	r.Socket = l.Addr().String()
-	a, err := rdma.Open(rdma.Config{Ports: o.Interfaces, KernelPort: o.KernelPort, Generic: o.Generic, Log: o.Adapter})
+	a, err := o.Open(rdma.Config{Ports: o.Interfaces, KernelPort: o.KernelPort, Generic: o.Generic, Log: o.Adapter})
 	if err != nil {
 		return r, err
+	}
+	r.Fields = carrier.Of(a)
+	if c, _ := a.Carrier(); c == rdma.CarrierKernel {
+		o.KernelPort = true
 	}
 	d, err := daemon.New(daemon.Config{Adapter: a, Listener: l, Quota: o.Quota, Version: o.Version, Log: o.Adapter})
 	if err != nil {

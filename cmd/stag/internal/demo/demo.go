@@ -17,17 +17,20 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+
+	"github.com/stag-rdma/stag/cmd/stag/internal/carrier"
 )
 
 // Options say what a demonstration does, and where its output goes.
 type Options struct {
-	Octets     uint64 // octets to move with each operation, above 0
-	Message    int    // size of a message in octets; 0 means DefaultMessage
-	MTU        int    // MTU of the veth pair in octets; 0 means 1500
-	V6         bool
-	Generic    bool // attach the XDP program in generic mode
-	KernelPort bool // use the kernel's TCP on loopback, even if the user may make namespaces
-	Pulls      int  // RunFailover: how often the cable is pulled during each operation, above 0
+	Octets        uint64 // octets to move with each operation, above 0
+	Message       int    // size of a message in octets; 0 means DefaultMessage
+	MTU           int    // MTU of the veth pair in octets; 0 means 1500
+	V6            bool
+	Generic       bool // attach the XDP program in generic mode
+	KernelPort    bool // use the kernel's TCP on loopback, even if the user may make namespaces
+	carrier.Asked      // AF_XDP is over veth, and the kernel's TCP on loopback
+	Pulls         int  // RunFailover: how often the cable is pulled during each operation, above 0
 
 	twin bool // two cables join the hosts
 

@@ -39,6 +39,8 @@ func (o Options) bare() *stage {
 		s.why = "as asked for"
 	} else if lacks := missingRights(); lacks != nil {
 		s.why = lacks.Error()
+	} else if o.For == rdma.ForThroughput {
+		s.why = "the driver veth has no zero copy, so for throughput the kernel's TCP is better"
 	}
 	return s
 }
@@ -47,6 +49,9 @@ func (o Options) bare() *stage {
 func (s *stage) hosts(o Options) (host string, err error) {
 	if s.offloaded() {
 		return s.joinHosts(o)
+	}
+	if o.Carrier == rdma.CarrierAFXDP {
+		return "", fmt.Errorf("AF_XDP is asked for by name: %s; without it there is the kernel's TCP (--carrier kernel)", s.why)
 	}
 	return s.loopback(o)
 }

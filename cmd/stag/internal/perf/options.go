@@ -61,10 +61,10 @@ func (o Options) Check() error {
 
 func (o Options) checkRanges() error {
 	switch {
-	case o.Daemon != "" && (len(o.Links) != 0 || o.KernelPort || o.Generic):
-		return errors.New("--daemon, and -d, --kernel-port or --generic: choose one, because the daemon has the interfaces")
-	case o.Daemon == "" && (len(o.Links) == 0) == !o.KernelPort:
-		return errors.New("choose one of -d IFACE, --daemon and --kernel-port")
+	case o.Daemon != "" && (len(o.Links) != 0 || o.KernelPort || o.Generic || o.Given()):
+		return errors.New("--daemon, and -d, --carrier, --for, --kernel-port or --generic: choose one, because the daemon has the interfaces")
+	case o.Daemon == "" && !o.Chooses() && (len(o.Links) == 0) == !o.KernelPort:
+		return errors.New("choose one of -d IFACE, --daemon and --carrier kernel")
 	case o.Generic && o.KernelPort:
 		return errors.New("--generic and --kernel-port: choose one")
 	case o.Port == 0:

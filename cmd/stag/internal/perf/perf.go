@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/stag-rdma/stag/cmd/stag/internal/carrier"
 	"github.com/stag-rdma/stag/rdma"
 )
 
@@ -59,8 +60,9 @@ type Options struct {
 	Port       uint16
 	Links      []string // names of the interfaces to use: the ports of one adapter
 	KernelPort bool     // use the kernel's TCP instead of Links
-	Generic    bool     // use Links in generic mode
-	Daemon     string   // socket of the daemon whose adapter is used instead of Links
+	carrier.Asked
+	Generic bool   // use Links in generic mode
+	Daemon  string // socket of the daemon whose adapter is used instead of Links
 
 	Size       int           // size of a message in octets
 	All        bool          // measure every power of two from 2 to LastSize instead of Size
@@ -170,7 +172,7 @@ func (s *runner) run(ctx context.Context) (err error) {
 	case !s.KernelPort:
 		cfg.Ports, cfg.Generic = s.Links, s.Generic
 	}
-	if s.adapter, err = rdma.Open(cfg); err != nil {
+	if s.adapter, err = s.Open(cfg); err != nil {
 		return err
 	}
 	defer func() {

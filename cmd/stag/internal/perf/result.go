@@ -3,6 +3,7 @@ package perf
 import (
 	"time"
 
+	"github.com/stag-rdma/stag/cmd/stag/internal/carrier"
 	"github.com/stag-rdma/stag/rdma"
 )
 
@@ -19,10 +20,11 @@ type Result struct {
 
 // Info describes the test and its two ends. The fields about the ends are set after both ends have connected.
 type Info struct {
-	Test      Test    `json:"test"`
-	Server    bool    `json:"server"`
-	Device    string  `json:"device,omitempty"`
-	Path      string  `json:"path,omitempty"`
+	Test   Test   `json:"test"`
+	Server bool   `json:"server"`
+	Device string `json:"device,omitempty"`
+	Path   string `json:"path,omitempty"`
+	carrier.Fields
 	MTU       int     `json:"mtu,omitempty"` // MTU of the interface in octets; left out with the kernel port
 	CRC       bool    `json:"crc"`
 	QPs       int     `json:"qps"`
@@ -129,8 +131,9 @@ func (s *runner) describe() {
 func (s *runner) describeConn(first rdma.Conn) {
 	i := &s.result.Info
 	i.Device, i.Path, i.MTU, i.CRC = s.port.Name, first.Path, s.port.MTU, first.CRC
+	i.Fields = carrier.Of(s.adapter)
 	switch {
-	case s.KernelPort:
+	case i.Carrier == rdma.CarrierKernel.String():
 		i.Device = "kernel"
 	case s.Daemon != "" && i.Device == "":
 		i.Device = "daemon" // it uses the kernel's TCP

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/stag-rdma/stag/cmd/stag/internal/carrier"
 	"github.com/stag-rdma/stag/rdma"
 )
 
@@ -25,6 +26,7 @@ func Client(ctx context.Context, o Options) (r Result, err error) {
 	if err != nil {
 		return r, r.finish(ctx, err)
 	}
+	r.Fields = carrier.Of(a)
 	err = o.ping(ctx, a, &r)
 	err = errors.Join(err, a.Close())
 	return r, r.finish(ctx, err)

@@ -27,6 +27,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/stag-rdma/stag/cmd/stag/internal/carrier"
 	"github.com/stag-rdma/stag/rdma"
 )
 
@@ -37,12 +38,14 @@ const (
 	MaxSize     = 64 << 10
 )
 
-// Options are the options of a ping. Exactly one of Interfaces, KernelPort and Daemon is set.
+// Options are the options of a ping. Exactly one of Interfaces, KernelPort and Daemon is set,
+// or none if the carrier is chosen.
 type Options struct {
 	Interfaces []string // interfaces whose connections are taken over
 	KernelPort bool     // use the kernel's TCP instead of Interfaces
 	Generic    bool     // take connections over in generic mode
-	Daemon     string   // socket of the daemon whose adapter is used instead of Interfaces
+	carrier.Asked
+	Daemon string // socket of the daemon whose adapter is used instead of Interfaces
 
 	Address string // host name or address that the client dials or the server listens at; "": the server listens at all addresses
 	Port    int
@@ -71,12 +74,13 @@ const (
 
 // Result describes a run of pings, also a run that failed.
 type Result struct {
-	Role        string  `json:"role"`
-	Address     string  `json:"address"` // address that the client dialled or the server listened at
-	Path        string  `json:"path"`    // path of the last connection: "kernel port", or the interface and its mode
-	Size        int     `json:"size"`    // octets of data in a ping
-	Pings       uint64  `json:"pings"`   // number of complete pings
-	Octets      uint64  `json:"octets"`  // octets of data of all complete pings, counted once for both directions
+	Role    string `json:"role"`
+	Address string `json:"address"` // address that the client dialled or the server listened at
+	carrier.Fields
+	Path        string  `json:"path"`   // path of the last connection: "kernel port", or the interface and its mode
+	Size        int     `json:"size"`   // octets of data in a ping
+	Pings       uint64  `json:"pings"`  // number of complete pings
+	Octets      uint64  `json:"octets"` // octets of data of all complete pings, counted once for both directions
 	Validated   bool    `json:"validated"`
 	Seconds     float64 `json:"seconds"`               // seconds since the first connection
 	Exchange    *Times  `json:"exchange_us,omitempty"` // client only: durations of pings; nil before the first ping
@@ -108,7 +112,7 @@ const patience = 2 * time.Second
 var errDeaf = fmt.Errorf("the peer has not closed its side of the connection within %v", patience)
 
 func (o Options) open() (*rdma.Adapter, error) {
-	return rdma.Open(rdma.Config{Ports: o.Interfaces, KernelPort: o.KernelPort, Daemon: o.Daemon, Generic: o.Generic, Log: o.Adapter})
+	return o.Open(rdma.Config{Ports: o.Interfaces, KernelPort: o.KernelPort, Daemon: o.Daemon, Generic: o.Generic, Log: o.Adapter})
 }
 
 // params returns the connection parameters of rping: see the package's comment. A daemon

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/stag-rdma/stag/cmd/stag/internal/carrier"
 	"github.com/stag-rdma/stag/rdma"
 )
 
@@ -30,6 +31,7 @@ func Server(ctx context.Context, o Options) (Result, error) {
 	s.result = Result{Role: roleServer, Address: o.address(), Size: o.Size, Validated: o.Validate}
 	var err error
 	if s.adapter, err = o.open(); err == nil {
+		s.result.Fields = carrier.Of(s.adapter)
 		err = errors.Join(s.run(ctx), s.adapter.Close())
 	}
 	if !s.began.IsZero() {

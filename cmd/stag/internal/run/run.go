@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stag-rdma/stag/cmd/stag/internal/carrier"
 	stagd "github.com/stag-rdma/stag/cmd/stag/internal/daemon"
 	"github.com/stag-rdma/stag/rdma/daemon"
 	"github.com/stag-rdma/stag/rdma/proto"
@@ -25,13 +26,14 @@ import (
 
 // Options are the options of a run.
 type Options struct {
-	Interfaces  []string // ports that the daemon must have; nil: any
-	KernelPort  bool     // a daemon of its own, over the kernel's TCP
-	Generic     bool     // for a daemon that is started
-	Socket      string   // of the daemon; "": stagd.Socket
-	Personality string   // iwarp, roce or ""
-	Program     []string // program and arguments
-	Verbosity   int      // how many -v the daemon gets
+	Interfaces    []string // ports that the daemon must have; nil: any
+	KernelPort    bool     // a daemon of its own, over the kernel's TCP
+	carrier.Asked          // for a daemon that is started
+	Generic       bool     // for a daemon that is started
+	Socket        string   // of the daemon; "": stagd.Socket
+	Personality   string   // iwarp, roce or ""
+	Program       []string // program and arguments
+	Verbosity     int      // how many -v the daemon gets
 
 	Log io.Writer // lines for people
 }
@@ -91,7 +93,7 @@ func reach(self string, o Options) (string, error) {
 	}
 	at := path
 	if len(o.Interfaces) == 0 {
-		o.KernelPort = true
+		o.KernelPort, o.Asked = true, carrier.Asked{}
 		if o.Socket == "" {
 			fmt.Fprintf(o.Log, "no daemon serves %s: the program gets one over the kernel's TCP. For an interface: --device IFACE\n", path)
 			at = writable(path)
@@ -122,13 +124,16 @@ func suits(path string, o Options) error {
 	if err != nil {
 		return fmt.Errorf("the daemon at %s: %w", path, err)
 	}
+	if o.Chooses() && slices.Contains(ports, "") {
+		return nil // a daemon that chose, too, has chosen the kernel's TCP
+	}
 	for _, name := range o.Interfaces {
 		if !slices.Contains(ports, name) {
 			return fmt.Errorf("the daemon at %s serves %s, and not %s: choose another --socket", path, described(ports), name)
 		}
 	}
 	if o.KernelPort && !slices.Contains(ports, "") {
-		return fmt.Errorf("the daemon at %s serves %s: choose another --socket for --kernel-port", path, described(ports))
+		return fmt.Errorf("the daemon at %s serves %s: choose another --socket for --carrier kernel", path, described(ports))
 	}
 	return nil
 }

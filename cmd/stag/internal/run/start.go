@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	stagd "github.com/stag-rdma/stag/cmd/stag/internal/daemon"
+	"github.com/stag-rdma/stag/rdma"
 )
 
 // start starts a daemon that ends after this process, which becomes the program. path is the
@@ -79,6 +80,12 @@ func arguments(path string, o Options) []string {
 		args = append(args, "--kernel-port")
 	} else {
 		args = append(args, "-i", strings.Join(o.Interfaces, ","))
+	}
+	if o.Carrier != rdma.CarrierAsNamed {
+		args = append(args, "--carrier", o.Carrier.String())
+	}
+	if o.For != rdma.ForAnything {
+		args = append(args, "--for", o.For.String())
 	}
 	if o.Generic {
 		args = append(args, "--generic")

@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/stag-rdma/stag/cmd/stag/internal/carrier"
 	"github.com/stag-rdma/stag/iscsi"
 	"github.com/stag-rdma/stag/iscsi/attach"
 	"github.com/stag-rdma/stag/rdma"
@@ -22,13 +23,14 @@ type AttachOptions struct {
 
 // Attached says where a disk is.
 type Attached struct {
-	Device    string `json:"device"`
-	Driver    string `json:"driver"`
-	URL       string `json:"url"`
-	Path      string `json:"path"`
-	Octets    int64  `json:"octets"`
-	BlockSize int    `json:"block_size"`
-	ReadOnly  bool   `json:"read_only"`
+	Device string `json:"device"`
+	Driver string `json:"driver"`
+	URL    string `json:"url"`
+	Path   string `json:"path"`
+	carrier.Fields
+	Octets    int64 `json:"octets"`
+	BlockSize int   `json:"block_size"`
+	ReadOnly  bool  `json:"read_only"`
 }
 
 // Print prints where a disk is.
@@ -70,7 +72,7 @@ func (o *AttachOptions) attach(ctx context.Context, driver attach.Driver, d *isc
 	}
 	shape := v.Shape()
 	err = ready(Attached{
-		Device: device.Path(), Driver: driver.Name, URL: public(o.URL), Path: o.Path(), Octets: shape.Size, BlockSize: shape.Block, ReadOnly: shape.ReadOnly,
+		Device: device.Path(), Driver: driver.Name, URL: public(o.URL), Path: o.Path(), Fields: o.carried, Octets: shape.Size, BlockSize: shape.Block, ReadOnly: shape.ReadOnly,
 	})
 	if err != nil {
 		return err

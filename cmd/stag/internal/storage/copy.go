@@ -11,6 +11,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/stag-rdma/stag/cmd/stag/internal/carrier"
 	"github.com/stag-rdma/stag/cmd/stag/internal/progress"
 	"github.com/stag-rdma/stag/iscsi"
 )
@@ -38,9 +39,10 @@ const defaultChunk = 256 << 10
 
 // Copied is the result of a copy.
 type Copied struct {
-	From        string  `json:"from"`
-	To          string  `json:"to"`
-	Path        string  `json:"path"`
+	From string `json:"from"`
+	To   string `json:"to"`
+	Path string `json:"path"`
+	carrier.Fields
 	FromPaths   []Path  `json:"from_paths,omitempty"` // at the end, if the URL has several
 	ToPaths     []Path  `json:"to_paths,omitempty"`
 	Octets      int64   `json:"octets"`
@@ -85,6 +87,7 @@ func Copy(ctx context.Context, o CopyOptions) (Copied, error) {
 	o.sessions = count(o.From) + count(o.To)
 	begun := time.Now()
 	err := o.reach(ctx, url, o.Depth, func(cfg iscsi.Config) error {
+		r.Path, r.Fields = o.Path(), o.carried
 		err := c.open(ctx, cfg)
 		if err == nil {
 			begun = time.Now()

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/stag-rdma/stag/cmd/stag/internal/carrier"
 	"github.com/stag-rdma/stag/iscsi"
 	"github.com/stag-rdma/stag/iscsi/attach"
 	"github.com/stag-rdma/stag/iscsi/nbd"
@@ -35,8 +36,9 @@ type ExportOptions struct {
 
 // Exported says what an NBD server exports.
 type Exported struct {
-	URL       string `json:"url"`
-	Path      string `json:"path"`
+	URL  string `json:"url"`
+	Path string `json:"path"`
+	carrier.Fields
 	NBD       string `json:"nbd"`
 	Octets    int64  `json:"octets"`
 	BlockSize int    `json:"block_size"`
@@ -77,7 +79,7 @@ func Export(ctx context.Context, o ExportOptions, ready func(Exported) error) er
 		defer func() { err = errors.Join(err, s.Close()) }()
 		shape := v.Shape()
 		e := Exported{
-			URL: public(o.URL), Path: o.Path(), NBD: fmt.Sprintf("nbd+unix:///%s?socket=%s", url.PathEscape(o.Name), o.Socket),
+			URL: public(o.URL), Path: o.Path(), Fields: o.carried, NBD: fmt.Sprintf("nbd+unix:///%s?socket=%s", url.PathEscape(o.Name), o.Socket),
 			Octets: shape.Size, BlockSize: shape.Block, ReadOnly: shape.ReadOnly,
 		}
 		if err := ready(e); err != nil {

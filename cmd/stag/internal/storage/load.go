@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/stag-rdma/stag/cmd/stag/internal/carrier"
 	"github.com/stag-rdma/stag/iscsi"
 )
 
@@ -28,8 +29,9 @@ type LoadOptions struct {
 
 // Load is the result of a measurement.
 type Load struct {
-	URL          string   `json:"url"`
-	Path         string   `json:"path"`
+	URL  string `json:"url"`
+	Path string `json:"path"`
+	carrier.Fields
 	Operation    string   `json:"operation"` // read or write
 	Random       bool     `json:"random"`
 	Depth        int      `json:"depth"`
@@ -64,6 +66,7 @@ func Perf(ctx context.Context, o LoadOptions) (r Load, err error) {
 		r.Operation = "write"
 	}
 	err = o.reach(ctx, o.URL, o.Depth, func(cfg iscsi.Config) (err error) {
+		r.Path, r.Fields = o.Path(), o.carried
 		op := iscsi.Read
 		if o.Write {
 			op = iscsi.Write

@@ -19,6 +19,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stag-rdma/stag/cmd/stag/internal/carrier"
 	"github.com/stag-rdma/stag/iscsi"
 	"github.com/stag-rdma/stag/rdma"
 )
@@ -27,13 +28,16 @@ import (
 type Options struct {
 	Interfaces []string // interfaces whose connections are taken over; none: the kernel's TCP
 	Generic    bool     // take connections over in generic mode
-	Initiator  string   // iSCSI name of this end; "": a name from the host's name
-	Secrets    string   // file of CHAP secrets; "": none
-	Log        *slog.Logger
+	carrier.Asked
+	Initiator string // iSCSI name of this end; "": a name from the host's name
+	Secrets   string // file of CHAP secrets; "": none
+	Log       *slog.Logger
 
 	// Recovery is how long a session that has lost its connection tries to log in again. 0:
 	// it ends with its connection.
 	Recovery time.Duration
+
+	carried carrier.Fields // what carries connections, after open
 
 	sessions int // most sessions at once, if they are more than two and the paths of one URL
 }
@@ -41,9 +45,9 @@ type Options struct {
 // ErrInterrupted is the cause of a command that an interrupt has ended.
 var ErrInterrupted = errors.New("interrupted")
 
-// Path says over what the connections run.
+// Path says over what the connections run. With a choice it is right after open.
 func (o *Options) Path() string {
-	if len(o.Interfaces) == 0 {
+	if len(o.Interfaces) == 0 || o.carried.Carrier == rdma.CarrierKernel.String() {
 		return "kernel port"
 	}
 	return strings.Join(o.Interfaces, ",")
@@ -57,9 +61,13 @@ func (o *Options) open(regions int) (*rdma.Adapter, error) { return o.openHeap(r
 
 // openHeap opens an adapter with a region heap of heap octets.
 func (o *Options) openHeap(regions int, heap uint64) (*rdma.Adapter, error) {
-	return rdma.Open(rdma.Config{
-		Ports: o.Interfaces, KernelPort: len(o.Interfaces) == 0, Generic: o.Generic, RegionHeap: heap, MaxRegions: regions, Log: o.Log,
+	a, err := o.Open(rdma.Config{
+		Ports: o.Interfaces, KernelPort: len(o.Interfaces) == 0 && !o.Chooses(), Generic: o.Generic, RegionHeap: heap, MaxRegions: regions, Log: o.Log,
 	})
+	if err == nil {
+		o.carried = carrier.Of(a)
+	}
+	return a, err
 }
 
 const (

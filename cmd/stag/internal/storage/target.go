@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/stag-rdma/stag/cmd/stag/internal/carrier"
 	"github.com/stag-rdma/stag/iscsi"
 	"github.com/stag-rdma/stag/iscsi/backend"
 	"github.com/stag-rdma/stag/iscsi/login"
@@ -42,6 +43,7 @@ type Served struct {
 	Portal string `json:"portal,omitempty"` // host:port at which it listens first
 	ISER   string `json:"iser,omitempty"`   // host:port at which it listens for iSER first
 	Path   string `json:"path"`
+	carrier.Fields
 
 	MorePortals []string `json:"more_portals,omitempty"` // host:port at which it listens besides, behind iser:// if that is for iSER
 
@@ -109,7 +111,7 @@ func Serve(ctx context.Context, o TargetOptions, ready func(Served) error) (err 
 	switch {
 	case len(o.ISER) != 0:
 		heap = iscsi.ISERHeap(o.Sessions, servedDepth)
-	case len(o.Interfaces) == 0: // no command has an entry of the table
+	case len(o.Interfaces) == 0 && !o.Chooses(): // no command has an entry of the table
 		regions = sessionRegions
 	}
 	a, err := o.openHeap(regions, heap)
@@ -117,6 +119,7 @@ func Serve(ctx context.Context, o TargetOptions, ready func(Served) error) (err 
 		return err
 	}
 	defer func() { err = errors.Join(err, a.Close()) }()
+	s.Path, s.Fields = o.Path(), o.carried
 	return o.serve(ctx, a, t, s, ready)
 }
 
