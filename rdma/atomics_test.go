@@ -19,7 +19,7 @@ func old(e *end, off int) uint64 { return binary.NativeEndian.Uint64(e.mr.Bytes(
 
 // Every atomic operation, with the old value and the effect that RFC 7306 §5.1 gives it.
 func TestAtomics(t *testing.T) {
-	onBothPaths(t, func(r *rig) {
+	onAllPaths(t, func(r *rig) {
 		x, y := r.connect(extended)
 		word := y.mr.Uint64(64)
 		for i, c := range []struct {
@@ -57,7 +57,7 @@ func TestAtomics(t *testing.T) {
 // A counter is shared by two peers and by the program that owns it. No addition is lost,
 // and no old value is returned twice.
 func TestSharedCounter(t *testing.T) {
-	onBothPaths(t, func(r *rig) {
+	onAllPaths(t, func(r *rig) {
 		const rounds, depth = 300, 16
 		one, two := r.newEnd(r.a, extended), r.newEnd(r.a, extended)
 		home := r.newEnd(r.b, extended)
@@ -97,7 +97,7 @@ func TestSharedCounter(t *testing.T) {
 
 // The receive of Immediate Data completes when the octets of the Write before it are there.
 func TestImmediate(t *testing.T) {
-	onBothPaths(t, func(r *rig) {
+	onAllPaths(t, func(r *rig) {
 		x, y := r.connect(extended)
 		for i := range 4 {
 			y.receive(RecvWR{ID: uint64(i)})
@@ -129,7 +129,7 @@ func TestImmediate(t *testing.T) {
 // With ExtImmediate both operations do what programs for InfiniBand expect, over the kernel's
 // TCP and over an engine.
 func TestImmediateOfInfiniBand(t *testing.T) {
-	onBothPaths(t, func(r *rig) {
+	onAllPaths(t, func(r *rig) {
 		p := ConnParams{Extensions: ExtRFC7306 | ExtImmediate}
 		x, y := r.connect(wants{dial: p, accept: p})
 		if q := r.reportOf(x); !slices.Equal(q.Extensions, []string{"rfc7306", "immediate"}) {
@@ -216,7 +216,7 @@ func TestRFC7306Agreement(t *testing.T) {
 // An operation on a peer that has not agreed ends the connection, and its region does not
 // change.
 func TestRFC7306Unasked(t *testing.T) {
-	onBothPaths(t, func(r *rig) {
+	onAllPaths(t, func(r *rig) {
 		x, y := r.connect(wants{access: all | RemoteAtomic, dial: ConnParams{PeerRFC7306: true}})
 		x.post(SendWR{Op: WRFetchAdd, Flags: Signaled, SGL: []SGE{x.mr.SGE(0, 8)}, RKey: y.mr.RKey(), CompareAdd: 1})
 		x.done()
@@ -229,7 +229,7 @@ func TestRFC7306Unasked(t *testing.T) {
 
 // The peer refuses wrong atomic operations. Each case has its status and its cause.
 func TestAtomicsRefused(t *testing.T) {
-	onBothPaths(t, func(r *rig) {
+	onAllPaths(t, func(r *rig) {
 		for _, c := range []struct {
 			name   string
 			access Access

@@ -5,7 +5,7 @@ import "testing"
 // Two ends that want an extension agree on it. The applications see their private data
 // without the trailer, also if only one end wants extensions.
 func TestExtensions(t *testing.T) {
-	onBothPaths(t, func(r *rig) {
+	onAllPaths(t, func(r *rig) {
 		for bits := range 4 {
 			var want [2]Extensions
 			for i := range want {

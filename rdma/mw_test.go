@@ -52,7 +52,7 @@ func (e *end) reads(stag STag, to uint64, n int) Status {
 // A window of each type is bound, used, revoked, and then refused. The region has no
 // remote right. A bind and the Send that tells the peer the STag are posted together.
 func TestWindow(t *testing.T) {
-	onBothPaths(t, func(r *rig) {
+	onAllPaths(t, func(r *rig) {
 		for _, kind := range []MWType{MWType1, MWType2A, MWType2B} {
 			for _, way := range []string{"unbind", "local invalidate", "close"} {
 				x, y := r.connect(wants{})
@@ -97,7 +97,7 @@ func TestWindow(t *testing.T) {
 // A window of type 1 serves the peers of all QPs of the PD, and can be bound again. A
 // window of type 2 serves one QP. Its peer's Send with Invalidate unbinds it.
 func TestWindowTypes(t *testing.T) {
-	onBothPaths(t, func(r *rig) {
+	onAllPaths(t, func(r *rig) {
 		x, y := r.connect(wants{})
 		other, two := r.newEnd(r.a, wants{}), y.another()
 		r.Must(r.join(other, two, wants{}))
@@ -138,7 +138,7 @@ func TestWindowTypes(t *testing.T) {
 // A refused bind completes with TableErr. The region and the old binding stay as they
 // were, also after the end of the connection.
 func TestRefusedBind(t *testing.T) {
-	onBothPaths(t, func(r *rig) {
+	onAllPaths(t, func(r *rig) {
 		for name, wr := range map[string]func(y *end, mw *MW, mr *MR) SendWR{
 			"no window right": func(y *end, mw *MW, mr *MR) SendWR {
 				return SendWR{RKey: mw.NextRKey(), SGL: []SGE{y.mr.SGE(0, 8)}, Access: RemoteRead}
@@ -203,7 +203,7 @@ func TestMalformedBind(t *testing.T) {
 // A QP cannot be closed while windows of type 2B are bound to it. Its windows of type 2A
 // are unbound then, so that no other QP with its number can use them.
 func TestWindowsOfClosedQP(t *testing.T) {
-	onBothPaths(t, func(r *rig) {
+	onAllPaths(t, func(r *rig) {
 		x, y := r.connect(wants{})
 		x.hello()
 		mr, a, b := y.lend(MWBind), y.window(MWType2A), y.window(MWType2B)
@@ -227,7 +227,7 @@ func TestWindowsOfClosedQP(t *testing.T) {
 
 // A region gets other rights and keeps its STag.
 func TestRereg(t *testing.T) {
-	onBothPaths(t, func(r *rig) {
+	onAllPaths(t, func(r *rig) {
 		x, y := r.connect(wants{})
 		mr := y.lend(0)
 		r.Must(mr.Rereg(LocalWrite | RemoteRead))

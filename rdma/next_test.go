@@ -8,7 +8,7 @@ import (
 // TestNext: each completion comes once, in order, whether it was there before the
 // call or not.
 func TestNext(t *testing.T) {
-	onBothPaths(t, func(r *rig) {
+	onAllPaths(t, func(r *rig) {
 		x, y := r.connect(wants{})
 		for id := range uint64(3) {
 			x.post(SendWR{ID: id, Op: WRWrite, Flags: Signaled, Inline: []byte("x"), RKey: y.mr.RKey()})

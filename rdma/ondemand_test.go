@@ -12,7 +12,7 @@ import (
 
 // A region with on-demand paging takes no memory before its pages are used, and works like
 // any other.
-func TestOnDemand(t *testing.T) { onBothPaths(t, testOnDemand) }
+func TestOnDemand(t *testing.T) { onAllPaths(t, testOnDemand) }
 
 func testOnDemand(r *rig) {
 	const size = 1 << 20

@@ -13,7 +13,7 @@ import (
 var sizes = []int{0, 1, 2, 3, 4, 5, 255, 1415, 1416, 1423, 1424, 1425, 1447, 1448, 1460, 2848, 9000, 65400, 65536, 1 << 20}
 
 func TestEveryOperationAtEverySize(t *testing.T) {
-	onBothPaths(t, func(r *rig) {
+	onAllPaths(t, func(r *rig) {
 		x, y := r.connect(wants{heap: 2 << 20})
 		for i, n := range sizes {
 			fill(x.mr.Bytes()[:n], i)
@@ -60,7 +60,7 @@ func same(r *rig, what string, n int, want []byte, all ...[]byte) {
 // Lists have as many elements as permitted, empty elements among them, and are divided
 // differently at the two ends.
 func TestScatterGather(t *testing.T) {
-	onBothPaths(t, func(r *rig) {
+	onAllPaths(t, func(r *rig) {
 		x, y := r.connect(wants{qp: QPConfig{MaxSGE: maxSGE}})
 		fill(x.mr.Bytes(), 1)
 		var from, to []SGE
@@ -91,7 +91,7 @@ func TestScatterGather(t *testing.T) {
 }
 
 func TestInlineIsFreeAtOnce(t *testing.T) {
-	onBothPaths(t, func(r *rig) {
+	onAllPaths(t, func(r *rig) {
 		x, y := r.connect(wants{qp: QPConfig{MaxInline: 256}})
 		y.receive(RecvWR{SGL: []SGE{y.mr.SGE(0, 256)}})
 		data := make([]byte, 256)
@@ -107,7 +107,7 @@ func TestInlineIsFreeAtOnce(t *testing.T) {
 
 // An unsignaled request makes no completion, and its place in the queue is used again.
 func TestUnsignaled(t *testing.T) {
-	onBothPaths(t, func(r *rig) {
+	onAllPaths(t, func(r *rig) {
 		x, y := r.connect(wants{qp: QPConfig{SendDepth: 8}})
 		const rounds = 200
 		for i := range rounds {
@@ -133,7 +133,7 @@ func TestUnsignaled(t *testing.T) {
 // A Write with Fence that is posted behind a Read of the same memory does not change what
 // the Read returns. Without Fence it may.
 func TestFence(t *testing.T) {
-	onBothPaths(t, func(r *rig) {
+	onAllPaths(t, func(r *rig) {
 		const n = 32 << 10
 		x, y := r.connect(wants{heap: 4 * n})
 		for i := range 20 {
@@ -151,7 +151,7 @@ func TestFence(t *testing.T) {
 }
 
 func TestSolicited(t *testing.T) {
-	onBothPaths(t, func(r *rig) {
+	onAllPaths(t, func(r *rig) {
 		x, y := r.connect(wants{})
 		for i := range 3 {
 			y.receive(RecvWR{ID: uint64(i), SGL: []SGE{y.mr.SGE(i*100, 100)}})
@@ -185,7 +185,7 @@ func TestSolicited(t *testing.T) {
 }
 
 func TestSendWithInvalidate(t *testing.T) {
-	onBothPaths(t, func(r *rig) {
+	onAllPaths(t, func(r *rig) {
 		x, y := r.connect(wants{})
 		lent, err := y.pd.AllocMR(100, all|RemoteInvalidate)
 		r.Must(err)
@@ -217,7 +217,7 @@ func TestSendWithInvalidate(t *testing.T) {
 // Two peers use one region. Neither can invalidate it for the other (RFC 5040 §8.1.1
 // rule 7), nor invalidate a region that is bound to the other's QP (RFC 5041 §8.2).
 func TestSharedRegionStays(t *testing.T) {
-	onBothPaths(t, func(r *rig) {
+	onAllPaths(t, func(r *rig) {
 		for name, lend := range map[string]func(one, two *end) *MR{
 			"shared":      func(one, _ *end) *MR { return one.mr },
 			"the other's": func(_, two *end) *MR { return two.lend(all|RemoteInvalidate, MROptions{QP: two.qp}) },
@@ -245,7 +245,7 @@ func TestSharedRegionStays(t *testing.T) {
 
 // Only the QP to which a region is bound, and that QP's peer, can use the region.
 func TestRegionOfOneQP(t *testing.T) {
-	onBothPaths(t, func(r *rig) {
+	onAllPaths(t, func(r *rig) {
 		x, y := r.connect(wants{})
 		other, two := r.newEnd(r.a, wants{}), y.another()
 		r.Must(r.join(other, two, wants{}))
@@ -288,7 +288,7 @@ func TestRegionOfOneQP(t *testing.T) {
 
 // More Reads than either depth allows wait for each other, and all complete in order.
 func TestReadDepths(t *testing.T) {
-	onBothPaths(t, func(r *rig) {
+	onAllPaths(t, func(r *rig) {
 		for _, c := range []struct{ ord, ird, want int }{{1, 1, 1}, {4, 128, 4}, {128, 2, 2}, {128, 128, 128}} {
 			w := wants{qp: QPConfig{SendDepth: 256}, dial: ConnParams{ORD: c.ord}, accept: ConnParams{IRD: c.ird}}
 			x, y := r.connect(w)
@@ -314,7 +314,7 @@ func TestReadDepths(t *testing.T) {
 }
 
 func TestNoReads(t *testing.T) {
-	onBothPaths(t, func(r *rig) {
+	onAllPaths(t, func(r *rig) {
 		for name, w := range map[string]wants{
 			"none wanted": {dial: ConnParams{ORD: NoReads}},
 			"none served": {accept: ConnParams{IRD: NoReads}},
@@ -334,7 +334,7 @@ func TestNoReads(t *testing.T) {
 
 // Either end's application may send first.
 func TestResponderSendsFirst(t *testing.T) {
-	onBothPaths(t, func(r *rig) {
+	onAllPaths(t, func(r *rig) {
 		x, y := r.newEnd(r.a, wants{}), r.newEnd(r.b, wants{})
 		x.receive(RecvWR{ID: 5, SGL: []SGE{x.mr.SGE(0, 10)}})
 		r.Must(r.join(x, y, wants{}))
@@ -347,7 +347,7 @@ func TestResponderSendsFirst(t *testing.T) {
 
 // Every combination of revision, CRC and Markers carries data.
 func TestWaysToConnect(t *testing.T) {
-	onBothPaths(t, func(r *rig) {
+	onAllPaths(t, func(r *rig) {
 		for _, revision := range []int{0, 1, 2} {
 			for bits := range 16 {
 				on := func(i int) bool { return bits&(1<<i) != 0 }
@@ -422,7 +422,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 // A Local Invalidate takes a region back in the order of the send queue: a Send before it
 // uses the region, and afterwards neither this end nor the peer can.
 func TestLocalInvalidate(t *testing.T) {
-	onBothPaths(t, func(r *rig) {
+	onAllPaths(t, func(r *rig) {
 		x, y := r.connect(wants{})
 		lent := x.lend(all)
 		y.receive(RecvWR{ID: 1, SGL: []SGE{y.mr.SGE(0, 4)}})

@@ -29,6 +29,33 @@ func onBothPaths(t *testing.T, test func(r *rig)) {
 	t.Run("offloaded", func(t *testing.T) { test(newHosts(t, pair.Config{})) })
 }
 
+// onAllPaths runs test on both paths, and between an offloaded end and a kernel port, in
+// both directions. The ends then have different carriers, as two machines may have.
+func onAllPaths(t *testing.T, test func(r *rig)) {
+	onBothPaths(t, test)
+	t.Run("offloaded to kernel port", func(t *testing.T) { test(newCrossing(t, pair.A)) })
+	t.Run("kernel port to offloaded", func(t *testing.T) { test(newCrossing(t, pair.B)) })
+}
+
+// newCrossing returns a rig with one offloaded side. The other side has the same cable and
+// the kernel's TCP.
+func newCrossing(t *testing.T, offloaded pair.Side) *rig {
+	r := newStage(t, pair.Config{})
+	r.openHosts(func(side pair.Side) Config {
+		c := Config{Carrier: CarrierKernel, Ports: []string{r.pair.Ends[side].Name}}
+		if side == offloaded {
+			c.Carrier = CarrierAFXDP
+		}
+		return c
+	})
+	for side, a := range map[pair.Side]*Adapter{pair.A: r.a, pair.B: r.b} {
+		if got, _ := a.Carrier(); (got == CarrierAFXDP) != (side == offloaded) {
+			r.Fatalf("side %v has %v", side, got)
+		}
+	}
+	return r
+}
+
 func newLoopback(t *testing.T) *rig {
 	r := &rig{Stage: common.On(t), host: "127.0.0.1"}
 	common.NoLeaks(r)

@@ -152,7 +152,7 @@ func (e *end) talk(ctx context.Context, k, n int, credit <-chan struct{}) {
 // TestSRQ: eight QPs take from one SRQ. Every message arrives once. At the end the SRQ is
 // in use until the last QP is closed.
 func TestSRQ(t *testing.T) {
-	onBothPaths(t, func(r *rig) {
+	onAllPaths(t, func(r *rig) {
 		c := r.crowd(8, 16, wants{}, wants{})
 		c.pump(300)
 		if got := r.asked(r.b).QPs[0]; got.SRQ != c.srq.Number() || got.RecvDepth != 0 {
@@ -197,7 +197,7 @@ func TestSRQOfTwoEngines(t *testing.T) {
 // TestSRQEmpty: a Send that finds the SRQ empty ends its connection with the same Terminate
 // as with a queue of the QP. The other connections continue.
 func TestSRQEmpty(t *testing.T) {
-	onBothPaths(t, func(r *rig) {
+	onAllPaths(t, func(r *rig) {
 		c := r.crowd(2, 4, wants{}, wants{})
 		c.x[0].post(SendWR{Op: WRSend})
 		c.y[0].done()
@@ -236,7 +236,7 @@ func (r *rig) eventOf(a *Adapter, want EventType) Event {
 // TestSRQEvents: the limit's event comes once, when a receive is taken or at once. When a
 // QP ends, its last completion comes first, then QPLastWQEReached, then Done.
 func TestSRQEvents(t *testing.T) {
-	onBothPaths(t, func(r *rig) {
+	onAllPaths(t, func(r *rig) {
 		c := r.crowd(2, 4, wants{}, wants{})
 		c.posts(RecvWR{ID: 1}, RecvWR{ID: 2}, RecvWR{ID: 3})
 		r.Must(c.srq.SetLimit(3))
