@@ -2,7 +2,10 @@ package docs
 
 import (
 	"bytes"
+	"errors"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"regexp"
 	"testing"
 
@@ -12,38 +15,63 @@ import (
 // figures is a part of a page that comes from a result file. The first comment names the file.
 var figures = regexp.MustCompile(`(?s)(<!-- figures of (\S+) -->\n\n)(.*?)(\n<!-- end of figures -->)`)
 
-// TestFailoverFigures: the figures on the page about performance are those of the result file.
-func TestFailoverFigures(t *testing.T) {
-	const page = "performance.md"
-	text, err := os.ReadFile(page)
+// noRun is what a part says as long as its file does not exist.
+const noRun = "No run on a quiet machine yet.\n"
+
+// TestFigures: the figures on the pages are those of the result files. A part whose file does
+// not exist says so, and has no figures.
+func TestFigures(t *testing.T) {
+	pages, err := filepath.Glob("*.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := figures.FindAllSubmatch(text, -1)
-	if len(all) != 1 {
-		t.Fatalf("%s has figures of %d files", page, len(all))
+	parts := map[string]int{}
+	for _, page := range append(pages, "../README.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		was := bytes.Clone(text)
+		for _, part := range figures.FindAllSubmatch(was, -1) {
+			parts[page]++
+			want := figuresOf(t, string(part[2]))
+			if bytes.Equal(part[3], want) {
+				continue
+			}
+			if !*update {
+				t.Errorf("%s differs from %s: go test ./docs -run Figures -update", page, part[2])
+			}
+			text = bytes.Replace(text, part[0], bytes.Join([][]byte{part[1], want, part[4]}, nil), 1)
+		}
+		if *update && !bytes.Equal(text, was) {
+			if err := os.WriteFile(page, text, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
-	f, err := os.Open("../" + string(all[0][2]))
+	if parts["performance.md"] != 1 || parts["comparison.md"] != 2 {
+		t.Errorf("parts with figures: %v", parts)
+	}
+}
+
+// figuresOf returns the figures of a result file as Markdown.
+func figuresOf(t *testing.T, file string) []byte {
+	t.Helper()
+	f, err := os.Open("../" + file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return []byte(noRun)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
 	r, err := measure.ReadReport(f)
 	if err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+	var text bytes.Buffer
+	if err := r.PrintMarkdown(&text); err != nil {
 		t.Fatal(err)
 	}
-	var want bytes.Buffer
-	if err := r.PrintMarkdown(&want); err != nil {
-		t.Fatal(err)
-	}
-	if bytes.Equal(all[0][3], want.Bytes()) {
-		return
-	}
-	if !*update {
-		t.Fatalf("%s differs from %s: go test ./docs -run FailoverFigures -update", page, all[0][2])
-	}
-	text = bytes.Replace(text, all[0][0], bytes.Join([][]byte{all[0][1], want.Bytes(), all[0][4]}, nil), 1)
-	if err := os.WriteFile(page, text, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	return text.Bytes()
 }

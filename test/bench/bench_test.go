@@ -12,6 +12,7 @@ import (
 // and that nothing is left behind. The test knows which rows lack which figures.
 func TestBench(t *testing.T) {
 	for _, c := range []struct{ table, mtu, only string }{
+		{"choice", "1500", ""},
 		{"goodput", "1500", ""},
 		{"goodput", "9000", "raw ;write offloaded"},
 		{"sizes", "1500", ""},

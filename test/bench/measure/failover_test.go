@@ -199,7 +199,7 @@ func TestMarkdown(t *testing.T) {
 	}
 	for _, want := range []string{
 		"| **ms frozen per move, median, engine, idle** | at most 1 | **1000.00** |\n",
-		"| ports, MTU 1500 | Gb/s | per core | busy | resent | foreign |\n|---|---|---|---|---|---|\n| write, one port | 4.00 | 100.50 (100.00 to 101.00) |",
+		"| ports, MTU 1500 | Gb/s | per core | busy | resent | foreign | checked |\n|---|---|---|---|---|---|---|\n| write, one port | 4.00 | 100.50 (100.00 to 101.00) |",
 		"| engine, cable pulled | 1000.0 |",
 		"Medians of 2 interleaved rounds",
 		"congestion control cubic in both stacks; the kernel's default is bbr.\n",

@@ -23,7 +23,7 @@ func (g Goal) met() bool {
 
 // goals returns the goals that can be computed from the rows of r.
 func goals(r *Report) (list []Goal) {
-	for _, f := range []func(*Report) []Goal{goodputGoals, kernelPortGoals, connectionGoals, iperf3Goals, latencyGoals, rateGoals, burstGoals, memoryGoals, idleGoals, fairnessGoals, iscsiGoals, sessionGoals,
+	for _, f := range []func(*Report) []Goal{choiceGoals, goodputGoals, kernelPortGoals, connectionGoals, iperf3Goals, latencyGoals, rateGoals, burstGoals, memoryGoals, idleGoals, fairnessGoals, iscsiGoals, sessionGoals,
 		portsGoals, blackoutGoals, moveGoals, drainGoals, evacuationGoals, silenceGoals, verbsGoals} {
 		list = append(list, f(r)...)
 	}

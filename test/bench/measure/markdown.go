@@ -52,11 +52,19 @@ func (p *page) markdownTable(t *Table) {
 			for _, c := range t.Columns {
 				p.printf(" %s |", c.Head)
 			}
-			p.printf("\n|---|%s\n", strings.Repeat("---|", len(t.Columns)))
+			columns := len(t.Columns)
+			if t.says() {
+				p.printf(" checked |")
+				columns++
+			}
+			p.printf("\n|---|%s\n", strings.Repeat("---|", columns))
 		}
 		p.printf("| %s |", strings.Join(r.details(t), ", "))
 		for _, c := range t.Columns {
 			p.printf(" %s |", r.ranged(c))
+		}
+		if t.says() {
+			p.printf(" %s |", r.Checked)
 		}
 		p.printf("\n")
 	}

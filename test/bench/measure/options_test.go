@@ -25,7 +25,7 @@ func TestOptionsSayWhatIsWrong(t *testing.T) {
 		{"no MTU", func(o *Options) { o.MTUs = nil }, "no MTU: give one"},
 		{"small MTU", func(o *Options) { o.MTUs = []int{1500, 575} }, "MTU 575"},
 		{"large MTU", func(o *Options) { o.MTUs = []int{9001} }, "MTU 9001"},
-		{"unknown table", func(o *Options) { o.Tables = []string{"goodput", "speed"} }, `no table "speed": there are goodput, `},
+		{"unknown table", func(o *Options) { o.Tables = []string{"goodput", "speed"} }, `no table "speed": there are choice, goodput, `},
 	} {
 		o := good()
 		c.edit(&o)

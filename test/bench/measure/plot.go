@@ -99,6 +99,7 @@ func (r *Report) caption() []string {
 }
 
 var drawnAs = map[string]func(*Table) []picture{
+	"choice":      choicePictures,
 	"goodput":     goodputPictures,
 	"sizes":       sizePictures,
 	"connections": connectionPictures,
@@ -108,7 +109,35 @@ var drawnAs = map[string]func(*Table) []picture{
 // goodputNames are the rows in the goodput pictures, in this order.
 var goodputNames = []string{
 	"raw AF_XDP", "raw + copy + CRC", kernelTCP, kernelTCP + ", no XDP", iperf3Name, ucxName,
-	"write offloaded", "read offloaded", "send offloaded", "write kernel port", "kernel port, no XDP",
+	"write offloaded", "read offloaded", "send offloaded", "write kernel port", "kernel port, no XDP", "send port, no XDP",
+}
+
+// choicePictures show the goodput, its cost, the latency and the rate of each way.
+func choicePictures(t *Table) (all []picture) {
+	mtus := t.distinct(func(c Case) int { return c.MTU })
+	for _, w := range []struct {
+		file, title, y string
+		f              Figure
+	}{
+		{"choice", "Goodput, one connection", "Gb/s of payload", Gbps},
+		{"choice-cpu", "Processor time at that goodput, both ends", "s per GB of payload", CPUPerGB},
+		{"choice-latency", "64 octets, one way, both ends poll", "us", P50},
+		{"choice-rate", "Messages of 64 octets", "millions a second", Rate},
+	} {
+		p := picture{file: w.file, title: w.title, y: w.y, kind: bars}
+		for _, mtu := range mtus {
+			p.places = append(p.places, fmt.Sprintf("MTU %d", mtu))
+		}
+		for _, name := range t.names() {
+			l := line{name: name}
+			for i, mtu := range mtus {
+				l.add(t.find(func(c Case) bool { return c.Name == name && c.MTU == mtu }), w.f, i)
+			}
+			p.add(l)
+		}
+		all = append(all, p)
+	}
+	return all
 }
 
 // goodputPictures show the highest goodput of each way to move octets, and its cost.

@@ -100,6 +100,9 @@ func (p *page) table(t *Table) {
 		g = append(g, t.cells(r))
 	}
 	p.grid(g)
+	for _, line := range t.checks() {
+		p.printf("%s\n", line)
+	}
 	p.printf("\n")
 }
 

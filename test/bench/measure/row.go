@@ -30,6 +30,8 @@ type Row struct {
 	High    Values   `json:"high"`  // highest value of the rounds
 	Ratio   Values   `json:"ratio"` // medians divided by those of the base, for columns with a ratio
 
+	Checked string `json:"checked,omitempty"` // checksums that somebody computed for each octet; "": not said
+
 	run func(context.Context) (Values, error)
 }
 

@@ -25,6 +25,7 @@ var goodputCases = []setting{
 	{stacks: [2]stack{kernel, kernel}, verb: read},
 	{stacks: [2]stack{kernel, kernel}, verb: send},
 	{stacks: [2]stack{kernel, kernel}, verb: write, program: noXDP},
+	{stacks: [2]stack{kernel, kernel}, verb: send, program: noXDP},
 }
 
 // name returns the table's name for a case. The name ends with the program between two
@@ -45,8 +46,10 @@ func (s setting) movers() string {
 		return kernelTCP
 	case s.verb == plainStream:
 		return fmt.Sprintf("octets %s > %s", s.stacks[from], s.stacks[to])
+	case s.stacks[from] == kernel && s.program != passAll && s.verb == write:
+		return "kernel port" // a longer name would make the table too wide
 	case s.stacks[from] == kernel && s.program != passAll:
-		return "kernel port" // the verb is Write; a longer name would make the table too wide
+		return fmt.Sprintf("%s port", s.verb)
 	case s.stacks[from] == kernel:
 		return fmt.Sprintf("%s kernel port", s.verb)
 	case s.noCRC:
@@ -83,7 +86,8 @@ counts, as if it were segments. raw + copy + CRC: each side copies the payload a
 computes its CRC32C once. kernel TCP: default offloads, one buffer of 1 MiB written
 and read again and again, and on both ends a program that passes everything, stag's
 (steering), or none (no XDP): what a program gets that does not use stag. kernel port:
-the same verbs over the kernel's TCP, without rights; no XDP: Writes. Verbs move
+the same verbs over the kernel's TCP, without rights; no XDP: Writes, if no other verb
+is named. checked: what somebody computed for each octet. Verbs move
 memory to memory, 64 messages outstanding, posted 16 at a time; of Sends the last of
 16 wakes who receives them. per core: for each second of processor time that both
 ends and their NAPI took together.
@@ -112,7 +116,7 @@ func (s setting) row(o Options) *Row {
 	if s.threaded {
 		c.NAPI = "threads"
 	}
-	return &Row{Case: c, run: func(ctx context.Context) (Values, error) {
+	return &Row{Case: c, Checked: s.checked(), run: func(ctx context.Context) (Values, error) {
 		found, err := runTransfer(ctx, s, o.Warm+s.settling(), o.Time+s.settling())
 		return found.values(s), err
 	}}

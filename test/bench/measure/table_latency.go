@@ -35,6 +35,7 @@ var latencyCases = []latencyCase{
 	{name: kernelTCP + ", no XDP", of: noXDPKernels, make: tcpVolley(blocks)},
 	{name: sendWait, of: setting{stacks: [2]stack{offload, offload}, verb: send}, make: verbVolley(send, true)},
 	{name: "send kernel port, wait", of: setting{stacks: [2]stack{kernel, kernel}, verb: send}, make: verbVolley(send, true)},
+	{name: "kernel port, no XDP, wait", of: setting{stacks: [2]stack{kernel, kernel}, verb: send, program: noXDP}, make: verbVolley(send, true)},
 	// Both ends poll.
 	{name: kernelTCP + ", SO_BUSY_POLL", of: kernels, make: tcpVolley(busyPolls)},
 	{name: kernelTCPPolling, of: kernels, make: tcpVolley(polls)},
@@ -106,7 +107,8 @@ nothing; its time is the whole round's.`,
 
 func (c latencyCase) row(o Options, size int) *Row {
 	return &Row{
-		Case: Case{Name: c.name, MTU: c.of.mtu, NAPI: napiName(c.of.threaded), Message: size},
+		Case:    Case{Name: c.name, MTU: c.of.mtu, NAPI: napiName(c.of.threaded), Message: size},
+		Checked: c.of.checked(),
 		run: func(ctx context.Context) (Values, error) {
 			h, err := playOn(ctx, c.of, size, c.make, o.Warm, o.Time)
 			if err != nil {

@@ -18,13 +18,16 @@ var rateCases = []setting{
 	{stacks: [2]stack{offload, offload}, verb: write},
 	{stacks: [2]stack{offload, offload}, verb: send},
 	{stacks: [2]stack{kernel, kernel}, verb: write},
+	{stacks: [2]stack{kernel, kernel}, verb: write, program: noXDP},
+	{stacks: [2]stack{kernel, kernel}, load: load{message: small, connections: 1}, program: noXDP},
 }
 
 func rateTable(o Options) *Table {
 	t := &Table{
 		Name:  "rate",
 		Title: "Rate: messages of 64 octets, one connection, one direction",
-		About: fmt.Sprintf(`Millions a second. raw: frames with 64 octets of payload. Verbs post %d messages with
+		About: fmt.Sprintf(`Millions a second. raw: frames with 64 octets of payload. kernel TCP: writes of
+64 octets, which the kernel may join. Verbs post %d messages with
 one call, of which the last has a completion, and wakes who receives Sends; %d are
 outstanding: as many segments as raw frames are under way. packets: of the receiver,
 for each message.`, rateBatch, rateBatch*rateBatches),
@@ -45,7 +48,7 @@ const PerMessage Figure = "packets_per_message"
 
 func (s setting) rateRow(o Options) *Row {
 	c := Case{Name: s.name(), MTU: s.mtu, NAPI: napiName(s.threaded), Message: small, Connections: 1}
-	return &Row{Case: c, run: func(ctx context.Context) (Values, error) {
+	return &Row{Case: c, Checked: s.checked(), run: func(ctx context.Context) (Values, error) {
 		found, err := runStream(ctx, s, o.Warm, o.Time, startRate)
 		if err != nil {
 			return nil, err
@@ -65,6 +68,9 @@ func (s setting) rateRow(o Options) *Row {
 func startRate(ctx context.Context, st *stage) (traffic, error) {
 	if st.raw != notRaw {
 		return startRaw(st)
+	}
+	if st.verb == plainStream {
+		return startTransfer(ctx, st)
 	}
 	return startSmall(ctx, st)
 }

@@ -28,14 +28,16 @@ func napis(full bool) []bool {
 	return []bool{true}
 }
 
-// verbCases returns the verbs over both kinds of stream, and a plain stream.
+// verbCases returns the verbs over both kinds of stream, and a plain stream. Without an XDP
+// program it has Writes and a plain stream.
 func verbCases() (list []setting) {
 	for _, k := range []stack{offload, kernel} {
 		for _, v := range []verb{write, read, send} {
 			list = append(list, setting{stacks: [2]stack{k, k}, verb: v})
 		}
 	}
-	return append(list, setting{stacks: [2]stack{kernel, kernel}})
+	list = append(list, setting{stacks: [2]stack{kernel, kernel}, verb: write, program: noXDP})
+	return append(list, setting{stacks: [2]stack{kernel, kernel}}, setting{stacks: [2]stack{kernel, kernel}, program: noXDP})
 }
 
 func sizesTable(o Options) *Table {
@@ -43,7 +45,8 @@ func sizesTable(o Options) *Table {
 		Name:  "sizes",
 		Title: "Message sizes: one connection, one direction",
 		About: `64 KiB to 4 MiB of messages are outstanding, in four batches, each posted with one
-call and with one completion. kernel TCP: writes of as many octets.`,
+call and with one completion. kernel TCP: writes of as many octets. no XDP: no program
+on the pair; otherwise one that passes everything.`,
 		Columns: []Column{{Gbps, "Gb/s", 2, true}, {Messages, "msgs/s", 0, false}, {PerCore, "per core", 2, false},
 			{CPUPerGB, "CPU s/GB", 2, false}, {Busy, "busy", 2, false}, {Resent, "resent", 1, false}},
 		Base: kernelTCP,

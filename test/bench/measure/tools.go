@@ -73,7 +73,7 @@ const addressOf = "{address}"
 
 // play runs the match and returns the client's output.
 func (m match) play(ctx context.Context) (printed []byte, err error) {
-	st, err := newStage(setting{stacks: [2]stack{kernel, kernel}, mtu: m.alike.MTU, threaded: m.alike.NAPI == "threads"})
+	st, err := newStage(setting{stacks: [2]stack{kernel, kernel}, program: matchProgram(ctx), mtu: m.alike.MTU, threaded: m.alike.NAPI == "threads"})
 	if err != nil {
 		return nil, err
 	}

@@ -48,6 +48,21 @@ func ucxGoodputRow(t tool, alike Case, _ Options) *Row {
 	}}
 }
 
+// ucxSmalls is the number of small messages.
+const ucxSmalls = 200_000
+
+// ucxRateRow returns a row with the rate of small puts.
+func ucxRateRow(t tool, alike Case) *Row {
+	m := t.ucx(alike, "ucp_put_bw", small, ucxSmalls, 50)
+	alike.Name = ucxName
+	return &Row{Case: alike, run: func(ctx context.Context) (Values, error) {
+		return m.result(ctx, func(printed []byte) (Values, error) {
+			mib, err := readUCX(printed, "overall_bw")
+			return Values{Rate: mib * (1 << 20) / small / 1e6}, err
+		})
+	}}
+}
+
 // ucxLatencyRow runs UCX once for each percentile, because UCX prints only one
 // percentile.
 func ucxLatencyRow(t tool, alike Case, _ Options) *Row {
