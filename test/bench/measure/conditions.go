@@ -26,6 +26,7 @@ type conditions struct {
 	Control string    `json:"congestion_control,omitempty"` // of the kernel's TCP
 	Pairs   string    `json:"congestion_control_of_pairs,omitempty"`
 	Peers   []string  `json:"peers,omitempty"` // versions of the iSCSI programs that were compared
+	Guest   string    `json:"guest,omitempty"` // kernel of the guest in which all rows ran; "": no guest
 	Load    [2]string `json:"load"`            // the machine's load averages before and after the run
 }
 

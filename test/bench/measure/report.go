@@ -228,6 +228,10 @@ func (p *page) conditions(r *Report) {
 	if slices.ContainsFunc(failoverTables, func(name string) bool { return r.table(name) != nil }) {
 		p.printf("Tables of failover: congestion control %s in both stacks; the kernel's default is %s.\n", twinControl, c.Control)
 	}
+	if c.Guest != "" {
+		p.printf("All rows ran in a guest with Linux %s, under emulation (TCG), on one emulated processor.\n", c.Guest)
+		return
+	}
 	p.printf("veth pairs, native XDP, copy mode, CRC on unless a row says otherwise, GOMAXPROCS %d.\n", c.Threads)
 	if c.Pairs != "" {
 		p.printf("Congestion control of the kernel's TCP: %s, unless a row says otherwise.\n", c.Pairs)
