@@ -7,13 +7,15 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"testing"
 
 	"github.com/stag-rdma/stag/test/bench/measure"
 )
 
 // figures is a part of a page that comes from a result file. The first comment names the file.
-var figures = regexp.MustCompile(`(?s)(<!-- figures of (\S+) -->\n\n)(.*?)(\n<!-- end of figures -->)`)
+// It may also name one table and one MTU of the file, as in "FILE, choice, MTU 1500".
+var figures = regexp.MustCompile(`(?s)(<!-- figures of ([^\s,]+)(?:, (\w+), MTU (\d+))? -->\n\n)(.*?)(\n<!-- end of figures -->)`)
 
 // noRun is what a part says as long as its file does not exist.
 const noRun = "No run on a quiet machine yet.\n"
@@ -34,14 +36,14 @@ func TestFigures(t *testing.T) {
 		was := bytes.Clone(text)
 		for _, part := range figures.FindAllSubmatch(was, -1) {
 			parts[page]++
-			want := figuresOf(t, string(part[2]))
-			if bytes.Equal(part[3], want) {
+			want := figuresOf(t, string(part[2]), string(part[3]), string(part[4]))
+			if bytes.Equal(part[5], want) {
 				continue
 			}
 			if !*update {
 				t.Errorf("%s differs from %s: go test ./docs -run Figures -update", page, part[2])
 			}
-			text = bytes.Replace(text, part[0], bytes.Join([][]byte{part[1], want, part[4]}, nil), 1)
+			text = bytes.Replace(text, part[0], bytes.Join([][]byte{part[1], want, part[6]}, nil), 1)
 		}
 		if *update && !bytes.Equal(text, was) {
 			if err := os.WriteFile(page, text, 0o644); err != nil {
@@ -54,8 +56,9 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// figuresOf returns the figures of a result file as Markdown.
-func figuresOf(t *testing.T, file string) []byte {
+// figuresOf returns the figures of a result file as Markdown. With a table it returns only the
+// rows of the table with this MTU.
+func figuresOf(t *testing.T, file, table, mtu string) []byte {
 	t.Helper()
 	f, err := os.Open("../" + file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -70,8 +73,14 @@ func figuresOf(t *testing.T, file string) []byte {
 		t.Fatalf("%s: %v", file, err)
 	}
 	var text bytes.Buffer
-	if err := r.PrintMarkdown(&text); err != nil {
-		t.Fatal(err)
+	if table == "" {
+		err = r.PrintMarkdown(&text)
+	} else {
+		n, _ := strconv.Atoi(mtu) // the pattern has digits only
+		err = r.PrintMarkdownTable(&text, table, n)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", file, err)
 	}
 	return text.Bytes()
 }

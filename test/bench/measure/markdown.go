@@ -3,6 +3,7 @@ package measure
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -24,6 +25,23 @@ func (r *Report) PrintMarkdown(w io.Writer) error {
 	conditions := page{w: &text}
 	conditions.conditions(r)
 	p.printf("%s", text.String())
+	return p.err
+}
+
+// PrintMarkdownTable writes the rows of one table with one MTU, for a page that has no room
+// for more.
+func (r *Report) PrintMarkdownTable(w io.Writer, name string, mtu int) error {
+	t := r.table(name)
+	if t == nil {
+		return fmt.Errorf("the report has no table %s", name)
+	}
+	part := *t
+	part.Rows = slices.DeleteFunc(slices.Clone(t.Rows), func(row *Row) bool { return row.MTU != mtu })
+	if len(part.Rows) == 0 {
+		return fmt.Errorf("table %s has no rows of MTU %d", name, mtu)
+	}
+	p := &page{w: w}
+	p.markdownTable(&part)
 	return p.err
 }
 
