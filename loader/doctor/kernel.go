@@ -88,7 +88,7 @@ func probeSocketMap() Probe {
 	fix := "use a kernel with CONFIG_XDP_SOCKETS=y, as root or with CAP_BPF and CAP_NET_RAW"
 	fd, err := loader.LaneSocket()
 	if err != nil {
-		return bad(name, fix, "no AF_XDP socket to put into it: %v", err).wants(capNetRaw, capBPF)
+		return bad(name, fix, "cannot %v", err).wants(capNetRaw, capBPF)
 	}
 	defer unix.Close(fd)
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: bpf.MapSocks, Type: ebpf.XSKMap, KeySize: 4, ValueSize: 4, MaxEntries: 1})
