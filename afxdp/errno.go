@@ -26,7 +26,7 @@ const (
 	linkDown                  // return ErrLinkDown: the queue stays usable
 	gone                      // return ErrGone: the caller can only call Close
 	interrupted               // return early, as if an event had arrived
-	wait                      // sleep a little and repeat the call, for about a second
+	wait                      // sleep a little and repeat the call, for about four seconds
 	noZero                    // this driver or queue does not support zero copy
 	fail                      // return the error
 )

@@ -29,8 +29,8 @@ const (
 // which must hold at least c.RegionSize octets. No frame arrives until the loader has
 // put the socket (FD) into the XDP program's map.
 //
-// If another socket is bound to the queue, Open tries again for about a second, because
-// the kernel releases a closed socket late. After that second Open returns ErrInUse. If
+// If another socket is bound to the queue, Open tries again for about four seconds, because
+// the kernel releases a closed socket late. After that time Open returns ErrInUse. If
 // the thread is in a network namespace of its own, the calling goroutine must be locked
 // to the thread.
 func Open(c Config, r *Region) (*Queue, error) {
@@ -38,7 +38,6 @@ func Open(c Config, r *Region) (*Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	q.patience = openPatience
 	if err := q.bindAll(); err != nil {
 		return nil, errors.Join(err, q.Close())
 	}
@@ -69,18 +68,14 @@ func Prepare(c Config, r *Region) (*Queue, error) {
 	return q, nil
 }
 
-// These times limit how long a bind waits for the kernel to release the queue. The kernel
-// releases a closed socket when it gets the RTNL, which can take a second on a busy machine.
-// When one process leaves the queue to another, the queue is certain to become free.
-const (
-	openPatience = time.Second
-	handPatience = 4 * time.Second
-)
+// patience limits how long a bind waits for the kernel to release the queue. The kernel
+// releases a closed socket when it gets the RTNL, which can take more than a second on a busy
+// machine.
+const patience = 4 * time.Second
 
-// Bind binds a queue of Prepare, as Open does, but waits for about four seconds for another
-// process to leave the queue. After an error the caller must close the queue.
+// Bind binds a queue of Prepare, as Open does, and waits as long for another process to leave
+// the queue. After an error the caller must close the queue.
 func (q *Queue) Bind() error {
-	q.patience = handPatience
 	return q.bindAll()
 }
 
@@ -276,21 +271,21 @@ func (q *Queue) bind() error {
 }
 
 // tryBind binds in one mode. If another socket uses the queue, tryBind tries again until
-// q.patience is over.
+// patience is over.
 func (q *Queue) tryBind(c call, mode uint16) (action, error) {
 	sa := &unix.SockaddrXDP{
 		Flags:   mode | unix.XDP_USE_NEED_WAKEUP,
 		Ifindex: uint32(q.cfg.Ifindex),
 		QueueID: uint32(q.cfg.Queue),
 	}
-	const longest = 128 * time.Millisecond // the waits 1 + 1.25 + 1.5625 + … ms are about a second
+	const longest = 128 * time.Millisecond // the waits grow from 1 ms by a quarter
 	for pause, waited := time.Millisecond, time.Duration(0); ; pause = min(pause+pause/4, longest) {
 		err := unix.Bind(q.fd, sa)
 		switch act := decide(c, errnoOf(err)); {
 		case act == retry:
 		case act != wait:
 			return act, err
-		case waited > q.patience:
+		case waited > patience:
 			return act, fmt.Errorf("%w: another socket is bound to it", ErrInUse)
 		default:
 			time.Sleep(pause)

@@ -2,7 +2,6 @@ package afxdp
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/stag-rdma/stag/afxdp/ring"
 	"github.com/stag-rdma/stag/offload/port"
@@ -59,8 +58,6 @@ type Queue struct {
 	sys   func(nr uintptr) unix.Errno // the function that makes system calls: trap, or a test's replacement of trap
 	undo  undo.Stack
 	maps  undo.Stack // unmaps the rings
-
-	patience time.Duration // how long a bind waits for another socket to leave the queue
 
 	// The queue's goroutine owns these fields.
 	fill   ring.Producer[uint64]

@@ -78,7 +78,6 @@ func (q *Queue) Resume(fresh int) error {
 // goroutines may read.
 func (q *Queue) bindAgain() (err error) {
 	q.refill()
-	q.patience = handPatience
 	if q.info.Mode == ModeZeroCopy {
 		_, err = q.tryBind(bindZero, unix.XDP_ZEROCOPY)
 	} else {
