@@ -88,7 +88,7 @@ func (qp *QP) connect(ctx context.Context, address string, p ConnParams) error {
 		return err
 	}
 	free := bound(ctx, s)
-	agreed, err := propose(s.TCPConn, p.offer())
+	agreed, err := propose(s.TCPConn, p.offer(), p.Requested)
 	free()
 	if err != nil {
 		s.Close()

@@ -105,15 +105,18 @@ func terminateFPDU(o mpa.Offer, reply []byte, code uint8) []byte {
 	return out.b
 }
 
-// propose is the initiator's part of the MPA exchange. propose sends the Request and
-// reads the Reply.
-func propose(c *net.TCPConn, o mpa.Offer) (mpa.Agreed, error) {
+// propose is the initiator's part of the MPA exchange. propose sends the Request, calls
+// sent unless it is nil, and reads the Reply.
+func propose(c *net.TCPConn, o mpa.Offer, sent func()) (mpa.Agreed, error) {
 	request, err := o.Request()
 	if err != nil {
 		return mpa.Agreed{}, err
 	}
 	if _, err := c.Write(request); err != nil {
 		return mpa.Agreed{}, fmt.Errorf("send the MPA Request: %w", err)
+	}
+	if sent != nil {
+		sent()
 	}
 	reply, err := readFrame(c, "Reply")
 	if err != nil {

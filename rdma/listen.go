@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/stag-rdma/stag/offload/adapter"
 	"github.com/stag-rdma/stag/offload/mpa"
+	"github.com/stag-rdma/stag/offload/order"
 )
 
 // ListenConfig is the configuration of a Listener. The zero value works.
@@ -28,6 +30,10 @@ type ListenConfig struct {
 	// peers, and drops the peer of that source that has been silent longest. A source is
 	// an IPv4 address, or the first 64 bits of an IPv6 address.
 	MaxSilent int
+	// Order is how long a Request waits for those of peers that connected before. Requests
+	// that come within this time go to Accept in the order in which their peers connected.
+	// 0 means 20 ms.
+	Order time.Duration
 	// TOS is the IPv4 TOS or the IPv6 traffic class of the packets of accepted connections,
 	// from the SYN-ACK on. Its low two bits must be 0, because they are the ECN bits (RFC
 	// 3168 §5).
@@ -45,6 +51,9 @@ func (c ListenConfig) fill() (ListenConfig, error) {
 	if c.MaxSilent < 0 {
 		errs = append(errs, fmt.Errorf("a MaxSilent of %d: choose 1 or more", c.MaxSilent))
 	}
+	if c.Order < 0 {
+		errs = append(errs, fmt.Errorf("an Order of %v: choose 0 or more", c.Order))
+	}
 	if err := adapter.TOS(c.TOS).Check(); err != nil {
 		errs = append(errs, err)
 	}
@@ -54,11 +63,17 @@ func (c ListenConfig) fill() (ListenConfig, error) {
 	if c.Backlog == 0 {
 		c.Backlog = 128
 	}
+	if c.Order == 0 {
+		c.Order = presetOrder
+	}
 	if c.MaxSilent == 0 {
 		c.MaxSilent = max(1024, c.Backlog)
 	}
 	return c, errors.Join(errs...)
 }
+
+// presetOrder is what an Order of 0 means.
+const presetOrder = 20 * time.Millisecond
 
 // Listener accepts connection requests of peers. A Listener is safe for concurrent use.
 type Listener struct {
@@ -72,6 +87,7 @@ type Listener struct {
 	die     context.CancelCauseFunc
 	ready   chan *ConnRequest
 	running sync.WaitGroup // the goroutine that accepts, and one for each peer
+	line    order.Line     // peers in the order in which they connected
 	count   listenCounters
 
 	refusals map[*atomic.Uint64]*logLimit // limits of the log lines about refused peers, by the counter of the reason; the map never changes
@@ -79,6 +95,7 @@ type Listener struct {
 
 	mu     sync.Mutex    // guards the fields below
 	silent greetings     // peers that have not sent their Request yet
+	heard  int           // peers whose Request has been read, and waits for its turn
 	again  chan struct{} // channel that is closed when a pause ends; nil: there is no pause
 	rests  bool          // the goroutine that accepts waits for again
 }
@@ -146,6 +163,8 @@ func (a *Adapter) listen(ctx context.Context, address string, cfg ListenConfig) 
 // newListener makes a Listener that does not accept yet. It takes the socket over.
 func (a *Adapter) newListener(socket *net.TCPListener, cfg ListenConfig) (*Listener, error) {
 	l := &Listener{adapter: a, socket: socket, at: a.device.ListenerAddr(socket), cfg: cfg, ready: make(chan *ConnRequest, cfg.Backlog), silent: newGreetings(cfg.MaxSilent)}
+	l.line.Patience = cmp.Or(cfg.Order, presetOrder) // an inherited configuration has none
+	l.line.Most = l.line.Patience
 	l.refusals = l.count.limits()
 	l.life, l.die = context.WithCancelCause(context.Background())
 	if !a.hold(l) {
@@ -254,7 +273,8 @@ func (l *Listener) admitAll() {
 				return
 			}
 			number++
-			l.running.Go(func() { l.greet(g) })
+			place := l.line.Join()
+			l.running.Go(func() { defer place.Leave(); l.greet(g, place) })
 		case errors.Is(err, net.ErrClosed):
 			return
 		case errors.Is(err, os.ErrDeadlineExceeded):
@@ -285,17 +305,28 @@ func (l *Listener) admit(c *net.TCPConn, number uint64) *greeting {
 	return g
 }
 
-// dismiss removes a peer from those that have not sent their Request yet.
-func (l *Listener) dismiss(g *greeting) {
+// hear moves a peer from those that have not sent their Request yet to those whose Request
+// has been read. The caller must call dismiss.
+func (l *Listener) hear(g *greeting) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.silent.remove(g)
+	l.heard++
 }
 
-// greet reads a peer's Request and passes it to Accept.
-func (l *Listener) greet(g *greeting) {
+// dismiss undoes hear when somebody else has the peer.
+func (l *Listener) dismiss() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.heard--
+}
+
+// greet reads a peer's Request and passes it to Accept when it has its turn.
+func (l *Listener) greet(g *greeting, place *order.Place) {
 	r, err := l.request(g.c)
-	if l.dismiss(g); errors.Is(err, net.ErrClosed) {
+	l.hear(g)
+	defer l.dismiss()
+	if errors.Is(err, net.ErrClosed) {
 		err = errCrowded
 	}
 	if err != nil {
@@ -303,6 +334,7 @@ func (l *Listener) greet(g *greeting) {
 		return
 	}
 	r.number = g.number
+	place.Wait(l.life)
 	select {
 	case l.ready <- r:
 		l.count.requests.Add(1)

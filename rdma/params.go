@@ -73,6 +73,10 @@ type ConnParams struct {
 	// for that message in any case. Only Accept uses Eager.
 	Eager bool
 
+	// Requested is called when the Request has been sent, before the peer answers. It must
+	// not block. Only Dial uses Requested.
+	Requested func()
+
 	// Local is the address and the port of this end. If the address is the zero Addr or the
 	// port is 0, the kernel chooses it. A host of the other address family is not tried.
 	// Only Dial uses Local.

@@ -113,11 +113,11 @@ func (l *Listener) rest() {
 }
 
 // waiting counts the peers that are being accepted, that have sent no Request, or whose
-// Request waits for Accept.
+// Request waits for its turn or for Accept.
 func (l *Listener) waiting(drops bool) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := len(l.ready)
+	n := len(l.ready) + l.heard
 	if !l.rests && l.life.Err() == nil {
 		n++
 	}

@@ -31,8 +31,8 @@ type ConnRequest struct {
 type Peer struct {
 	Local, Remote netip.AddrPort
 	// Number is the position of the peer's TCP connection among those of the Listener,
-	// from 1. Requests of peers that connect at the same time may come to Accept in
-	// another order.
+	// from 1. A Request that takes longer than ListenConfig.Order may come to Accept after
+	// those of later peers.
 	Number       uint64
 	Revision     int  // revision of MPA
 	CRC, Markers bool // the peer asks for the CRC, and for Markers in the FPDUs of this end

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stag-rdma/stag/offload/order"
 	"github.com/stag-rdma/stag/rdma"
 	"github.com/stag-rdma/stag/rdma/proto"
 )
@@ -42,6 +43,7 @@ type client struct {
 	life  context.Context // ends when the client ends
 	die   context.CancelFunc
 	aside sync.WaitGroup // goroutines that connect, accept and disconnect
+	dials order.Line     // attempts to connect whose MPA Request has not been sent
 	ended chan struct{}
 
 	complain complaints
@@ -168,6 +170,7 @@ func newClient(d *Daemon, conn *net.UnixConn, p peer, space *rdma.ForeignSpace, 
 	c := &client{
 		daemon: d, conn: conn, peer: p, program: programOf(p.pid), style: style, since: time.Now(), space: space,
 		account: newAccount(d.cfg.Quota), objects: objects{all: map[uint64]object{}}, qps: map[uint32]*qp{}, ended: make(chan struct{}),
+		dials: order.Line{Patience: d.cfg.Order, Most: dialsMost * d.cfg.Order},
 	}
 	c.life, c.die = context.WithCancel(context.Background())
 	c.number = d.numbers.Add(1)

@@ -142,7 +142,13 @@ func (q *qp) detach() {
 	q.attached = false
 }
 
-// connect is OpConnect.
+// dialsMost times Config.Order is the longest that an attempt to connect waits for all
+// those before it. A program that asks for many connections to distant or silent hosts does
+// not wait for each of them.
+const dialsMost = 10
+
+// connect is OpConnect. The connections of a client begin in the order of the requests, as
+// with drivers that connect within rdma_connect.
 func (c *client) connect(m *proto.Message) (reply, error) {
 	i, err := c.idOf(m)
 	if err != nil {
@@ -176,8 +182,17 @@ func (c *client) connect(m *proto.Message) (reply, error) {
 	if i.place != nil {
 		i.place.yield()
 	}
-	if err := c.run(func() { defer cancel(); i.dial(ctx, q, remote, p, kind) }); err != nil {
+	place := c.dials.Join()
+	p.Requested = place.Leave
+	err = c.run(func() {
+		defer cancel()
+		defer place.Leave()
+		place.Wait(ctx)
+		i.dial(ctx, q, remote, p, kind)
+	})
+	if err != nil {
 		cancel()
+		place.Leave()
 		q.detach()
 		return reply{}, err
 	}

@@ -36,6 +36,10 @@ type Config struct {
 	// disconnected, if the client does not disconnect itself meanwhile. 0 means 1 s.
 	FlushDelay time.Duration
 
+	// Order is how long an attempt to connect waits for the one before it of the same client,
+	// and a peer's request for those of peers that connected before. 0 means 20 ms.
+	Order time.Duration
+
 	Rendezvous rendezvous.Config // of QPs that are connected by number
 
 	Version string       // of the program, for clients that ask
@@ -62,6 +66,9 @@ func (c Config) fill() (Config, error) {
 	}
 	if c.FlushDelay == 0 {
 		c.FlushDelay = time.Second
+	}
+	if c.Order == 0 {
+		c.Order = 20 * time.Millisecond
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

@@ -46,7 +46,7 @@ func (c *client) listen(m *proto.Message) (reply, error) {
 	if n < 1 || n > mostBacklog {
 		n = mostBacklog
 	}
-	l, err := c.daemon.adapter.Listen(c.life, addressOf(i.local), rdma.ListenConfig{Backlog: n, TOS: i.tos})
+	l, err := c.daemon.adapter.Listen(c.life, addressOf(i.local), rdma.ListenConfig{Backlog: n, TOS: i.tos, Order: c.daemon.cfg.Order})
 	if err != nil {
 		return reply{}, err
 	}

@@ -14,6 +14,7 @@ var order = []string{
 	"offload/port",
 	"offload/undo",
 	"offload/gate",
+	"offload/order",
 	"offload/pack",
 	"bpf",
 	"tpt",
