@@ -69,3 +69,25 @@ func TestCloseWhileARequestWaitsForItsTurn(t *testing.T) {
 		t.Errorf("%d Requests wait after Close", n)
 	}
 }
+
+// Dial says when the Request has been sent, while the peer has not answered yet.
+func TestRequested(t *testing.T) {
+	r := newLoopback(t)
+	p := r.peersOf(ListenConfig{})
+	x, y := r.newEnd(r.a, wants{}), r.newEnd(r.b, wants{})
+	requested, dialed := make(chan struct{}), make(chan error, 1)
+	go func() {
+		dialed <- x.qp.Dial(r.Ctx(), p.l.Addr().String(), ConnParams{Requested: func() { close(requested) }})
+	}()
+	select {
+	case <-requested:
+	case err := <-dialed:
+		t.Fatalf("Dial without an answer: %v", err)
+	case <-r.Ctx().Done():
+		t.Fatal("the Request has not been sent")
+	}
+	req, err := p.l.Accept(r.Ctx())
+	r.Must(err)
+	r.Must(req.Accept(r.Ctx(), y.qp, ConnParams{}))
+	r.Must(<-dialed)
+}
