@@ -230,25 +230,36 @@ func (r *registry) domain(name string) (tpt.PD, error) {
 }
 
 // bury calls f for each range whose process has ended without leaving, and makes the range
-// free. A range that a new process takes is not free any more.
+// free. A range that a new process takes is not free any more. bury takes the lock only if there
+// is such a range, because a process that is stopped while it holds the lock stops the group.
 func (r *registry) bury(self int, f func(i int)) error {
+	if len(r.dead(self)) == 0 {
+		return nil
+	}
 	unlock, err := r.lock()
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	for i := range Ranges {
-		if i == self {
-			continue
-		}
-		if _, err := os.Stat(r.member(i)); err != nil || held(r.member(i)) {
-			continue
-		}
+	for _, i := range r.dead(self) {
 		f(i)
 		os.Remove(r.socket(i))
 		os.Remove(r.member(i))
 	}
 	return nil
+}
+
+// dead returns the ranges of others whose process has ended without leaving.
+func (r *registry) dead(self int) (list []int) {
+	for i := range Ranges {
+		if i == self {
+			continue
+		}
+		if _, err := os.Stat(r.member(i)); err == nil && !held(r.member(i)) {
+			list = append(list, i)
+		}
+	}
+	return list
 }
 
 // stand gives the seat back. The last member removes the group.
