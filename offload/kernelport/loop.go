@@ -145,6 +145,10 @@ func (c *Conn) over(now clock.Instant) (bool, error) {
 		return true, c.ended
 	case c.shut && c.eofSeen:
 		return c.acknowledged(now)
+	case c.hung && c.full():
+		// A full buffer keeps read from finding the error, and poll does not watch the socket.
+		err := c.pending()
+		return err != nil, err
 	}
 	return false, nil
 }
