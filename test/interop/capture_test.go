@@ -32,6 +32,10 @@ type sniffer struct {
 	progress progress.Counter
 }
 
+// anyOrder is an option of tshark. Without it, tshark loses the messages of which segments were
+// sent twice or came out of order, which happens on a busy machine.
+const anyOrder = "tcp.reassemble_out_of_order:TRUE"
+
 // mostKept limits the capture of a row, in octets.
 const mostKept = 256 << 20
 

@@ -46,7 +46,7 @@ func (r *rig) dissected() (all []scsiPDU) {
 	r.Helper()
 	file := filepath.Join(r.TempDir(), "row.pcap")
 	r.Must(os.WriteFile(file, r.sniffer.pcap(), 0o644))
-	out, err := exec.Command("tshark", "-r", file, "-n", "-Y", "iscsi", "-O", "iscsi").Output()
+	out, err := exec.Command("tshark", "-r", file, "-n", "-o", anyOrder, "-Y", "iscsi", "-O", "iscsi").Output()
 	if err != nil {
 		r.Fatalf("tshark: %v", err)
 	}

@@ -70,7 +70,7 @@ func (r *rig) judge(our string, crc bool, messages map[wire.Opcode]int) {
 	file := filepath.Join(r.TempDir(), "row.pcap")
 	r.Must(os.WriteFile(file, r.sniffer.pcap(), 0o644))
 	// tshark's heuristic for RPC over RDMA would take short Sends for RPC.
-	out, err := exec.Command("tshark", "-r", file, "-n", "-Y", "tcp", "--disable-protocol", "rpcordma", "-O", "iwarp_mpa,iwarp_ddp_rdmap").Output()
+	out, err := exec.Command("tshark", "-r", file, "-n", "-o", anyOrder, "-Y", "tcp", "--disable-protocol", "rpcordma", "-O", "iwarp_mpa,iwarp_ddp_rdmap").Output()
 	if err != nil {
 		r.Fatalf("tshark: %v", err)
 	}
