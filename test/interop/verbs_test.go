@@ -158,16 +158,28 @@ func (r *rig) measure(line string, ourClient bool, begin func() (*command, *job)
 	}
 }
 
+// Exit codes of the command with which together asks for the state of the guest's program.
+const (
+	endedWell = iota
+	stillRuns
+	endedBadly
+)
+
 // together waits until both programs have ended, and returns what the one in the guest has printed.
-// It returns sooner if no octets move, or if there is an excuse, which it then returns.
+// It returns sooner if no octets move, or if there is an excuse, which it then returns. If the one in
+// the guest has failed without an excuse, the row ends: the one here may wait for it for ever.
 func (r *rig) together(ours *command, theirs *job) (said, why string) {
 	r.Helper()
 	for w := r.sniffer.progress.Wait(patience); ; time.Sleep(200 * time.Millisecond) {
 		over := len(ours.done) > 0
-		said, unfinished, err := r.guest.run("cat "+theirs.file+"; [ -e "+theirs.file+".end ]", patience)
+		said, state, err := r.guest.run(fmt.Sprintf("cat %[1]s; if ! [ -e %[1]s.end ]; then (exit %[2]d); elif ! grep -qx 0 %[1]s.end; then (exit %[3]d); fi",
+			theirs.file, stillRuns, endedBadly), patience)
 		r.Must(err)
 		why = excuse.Early(ours.out.String(), ours.err.String(), said)
-		if why != "" || over && unfinished == 0 || w.Stuck() {
+		if why == "" && state == endedBadly {
+			r.ended(theirs)
+		}
+		if why != "" || over && state == endedWell || w.Stuck() {
 			return said, why
 		}
 	}
