@@ -73,6 +73,13 @@ type ConnParams struct {
 	// for that message in any case. Only Accept uses Eager.
 	Eager bool
 
+	// EagerAfter is how long the QP of Accept waits for the first message of a peer that has not
+	// promised one. After that time it sends posted requests, against RFC 5044 §7.1.2, as
+	// adapters do that do not know this rule. By then most peers are ready. EagerAfter is for
+	// programs that were written for InfiniBand, and whose server sends first. 0 means that the
+	// QP waits as long as the connection exists. Only Accept uses EagerAfter.
+	EagerAfter time.Duration
+
 	// Requested is called when the Request has been sent, before the peer answers. It must
 	// not block. Only Dial uses Requested.
 	Requested func()
@@ -137,6 +144,9 @@ func (p ConnParams) fill() (ConnParams, error) {
 	if p.Timeout < 0 {
 		errs = append(errs, fmt.Errorf("a Timeout of %v: choose 0 or more", p.Timeout))
 	}
+	if p.EagerAfter < 0 {
+		errs = append(errs, fmt.Errorf("an EagerAfter of %v: choose 0 or more", p.EagerAfter))
+	}
 	if p.PeerTimeout != 0 && p.PeerTimeout < adapter.LeastPatience {
 		errs = append(errs, fmt.Errorf("a PeerTimeout of %v: choose %v or more", p.PeerTimeout, adapter.LeastPatience))
 	}
@@ -157,7 +167,9 @@ func (p ConnParams) fillAccept() (ConnParams, error) {
 
 // complete adds to a what the negotiation does not contain.
 func (p ConnParams) complete(a mpa.Agreed) mpa.Agreed {
-	a.Eager = p.Eager && !a.Initiator
+	if !a.Initiator {
+		a.Eager, a.EagerAfter = p.Eager, p.EagerAfter
+	}
 	a.RFC7306 = p.PeerRFC7306 || a.Extensions.Has(ExtRFC7306)
 	return a
 }

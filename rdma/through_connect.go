@@ -202,8 +202,8 @@ func (p *ConnParams) message(qp *QP, cookie uint64) func(*proto.Message) {
 // throughDaemon returns an error if the daemon cannot connect with the parameters.
 func (p *ConnParams) throughDaemon() error {
 	switch {
-	case p.Revision == 1, p.NoCRC, p.Markers, p.NoPeerToPeer, p.Eager, p.TOS != 0, p.PeerTimeout != 0, p.Extensions&^ExtRFC7306 != 0, p.PeerRFC7306, p.Requested != nil:
-		return fmt.Errorf("fields Revision 1, NoCRC, Markers, NoPeerToPeer, Eager, TOS, PeerTimeout, PeerRFC7306, Requested or Extensions besides ExtRFC7306: %w", ErrThroughDaemon)
+	case p.Revision == 1, p.NoCRC, p.Markers, p.NoPeerToPeer, p.Eager, p.EagerAfter != 0, p.TOS != 0, p.PeerTimeout != 0, p.Extensions&^ExtRFC7306 != 0, p.PeerRFC7306, p.Requested != nil:
+		return fmt.Errorf("fields Revision 1, NoCRC, Markers, NoPeerToPeer, Eager, EagerAfter, TOS, PeerTimeout, PeerRFC7306, Requested or Extensions besides ExtRFC7306: %w", ErrThroughDaemon)
 	}
 	return nil
 }

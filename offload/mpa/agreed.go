@@ -3,6 +3,7 @@ package mpa
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/stag-rdma/stag/offload/wire"
 )
@@ -85,8 +86,12 @@ type Agreed struct {
 	Initiator bool // this end sent the Request and sends the first FPDU
 	RFC7306   bool // both ends speak RFC 7306: they agreed on it, or the application knows that the peer does
 	Eager     bool // the responder need not wait for the first FPDU, because the application knows that the peer is ready
-	Revision  uint8
-	CRC       bool // FPDUs have a CRC, in both directions
+	// EagerAfter is how long a responder waits for the first FPDU of a peer that has promised
+	// none. 0 means that the responder waits for ever. Code does not code EagerAfter, because
+	// the QP measures the time from its first step on.
+	EagerAfter time.Duration
+	Revision   uint8
+	CRC        bool // FPDUs have a CRC, in both directions
 
 	SendMarkers    bool // the peer asked for Markers
 	ReceiveMarkers bool // this end asked for Markers

@@ -24,7 +24,7 @@ func (q *QP) Image(now clock.Instant) *Image {
 	q.flushLate()
 	i := &Image{at: now, number: q.cfg.Number, connection: q.exportConnection(), send: q.sq.Export(), recv: q.rq.Export()}
 	if i.started = q.rx != nil; i.started {
-		i.opened = q.exportOpened()
+		i.opened = q.exportOpened(now)
 		q.exportHeld(i)
 	}
 	return i
@@ -60,10 +60,10 @@ func (q *QP) exportConnection() connection {
 	return i
 }
 
-func (q *QP) exportOpened() opened {
+func (q *QP) exportOpened(now clock.Instant) opened {
 	o := opened{
 		agree: q.agree, deframer: q.rx.Export(), phase: q.tx.Phase(), msn: q.msn,
-		sends: q.sends, requests: q.requests, arriving: q.arriving, nudge: q.nudge,
+		sends: q.sends, requests: q.requests, arriving: q.arriving, nudge: q.opening.await(now, q.nudge),
 	}
 	if q.term != nil {
 		t := *q.term

@@ -21,10 +21,13 @@ import (
 // Only a FIN waits for a nudge. If a FIN comes while siw overlooks FPDUs, siw forgets
 // these FPDUs, and siw 6.1 in peer-to-peer mode crashes the peer's kernel. The first
 // nudge is sent before the FIN.
+//
+// A responder that sends first, after mpa.Agreed.EagerAfter, has the same remedy: its peer
+// may overlook FPDUs that come before it has read the Reply.
 type nudge struct {
 	left int           // number of nudges that may still be sent
 	wait time.Duration // how long the connection must be quiet before the next nudge
-	at   clock.Instant // time at which the connection has been quiet for wait
+	at   clock.Instant // time at which the connection has been quiet for wait, or at which a responder may send first
 	due  bool          // the next message is a nudge
 }
 
@@ -35,14 +38,27 @@ const (
 	nudgeAfter = 50 * time.Millisecond
 )
 
-// quiet decides whether it is time for a nudge. While octets are unacknowledged no
+// await returns n with the end of a responder's wait for the peer's first FPDU, if the wait begins
+// now.
+func (o *opening) await(now clock.Instant, n nudge) nudge {
+	if o.patience != 0 && !o.begun {
+		n.at = now.Add(o.patience)
+	}
+	return n
+}
+
+// quiet decides whether it is time for a nudge, or for the first FPDU of a responder. While octets are unacknowledged no
 // nudge is needed, because TCP sends the octets again, which has the same effect.
 func (q *QP) quiet(s stream.Stream) {
 	n := &q.nudge
+	*n = q.opening.await(q.now, *n)
+	q.opening.patience = 0
 	switch {
 	case !n.at.Due(q.now):
 	case q.out.msg.Open() || s.Unacked() != 0:
 		n.at = q.now.Add(n.wait)
+	case !q.opening.open:
+		q.opening.open, n.at = true, clock.Never
 	default:
 		n.left--
 		n.wait *= 2
@@ -63,7 +79,9 @@ func (q *QP) heard() { q.nudge = nudge{} }
 
 // holdsFIN reports whether something has left, nothing has come back, and no nudge has
 // been sent yet.
-func (n *nudge) holdsFIN() bool { return n.left == nudges && n.at != clock.Never }
+func (q *QP) holdsFIN() bool {
+	return q.opening.open && q.nudge.left == nudges && q.nudge.at != clock.Never
+}
 
 func (q *QP) beginNudge() {
 	q.nudge.due = false

@@ -152,6 +152,10 @@ type opening struct {
 	begun  bool // the peer's first FPDU has come
 	rtrDue bool // the first FPDU of this end must be the ready-to-receive message
 	rtrIn  bool // the peer's first FPDU must be the ready-to-receive message
+
+	// patience is how long this end waits for the peer's first FPDU from its first step on. 0:
+	// for ever, or nudge.at has the end of the wait.
+	patience time.Duration
 }
 
 // losses are reasons to end the connection that a later part of the step deals with.
@@ -215,7 +219,10 @@ func (q *QP) Start(a mpa.Agreed) {
 	q.opening.open = a.Initiator || a.Eager && a.RTR == mpa.NoRTR
 	q.opening.rtrDue = a.Initiator && a.RTR != mpa.NoRTR
 	q.opening.rtrIn = !a.Initiator && a.RTR != mpa.NoRTR
-	if a.Initiator {
+	if !a.Initiator && a.RTR == mpa.NoRTR {
+		q.opening.patience = a.EagerAfter
+	}
+	if a.Initiator || q.opening.patience != 0 {
 		q.nudge = nudge{left: nudges, wait: nudgeAfter}
 	}
 	q.move(evConnected)

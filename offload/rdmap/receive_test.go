@@ -331,6 +331,74 @@ func TestEagerResponderIsNot(t *testing.T) {
 	s.silent() // the peer has promised to begin
 }
 
+// patient makes a responder that waits for the peer's first FPDU for 100 ms.
+func patient(s *setup) { s.agree.Initiator, s.agree.EagerAfter = false, 100*ms }
+
+// A responder with EagerAfter waits for that time, and sends nudges as an initiator does.
+func TestPatientResponder(t *testing.T) {
+	s := open(t, patient)
+	s.receives(work.RecvWR{ID: 9})
+	s.posts(work.SendWR{ID: 1, Op: work.WRSend, Flags: work.Signaled})
+	s.silent()
+	s.pass(99 * ms)
+	s.silent()
+	s.pass(ms)
+	s.sends(send(1, nil))
+	s.completes(ok(1, work.WCSend))
+	s.pass(49 * ms)
+	s.silent()
+	s.pass(ms)
+	s.sends(empty())
+	s.gets(send(1, nil))
+	s.completes(received(9, 0))
+	s.noMore()
+}
+
+// A responder with EagerAfter that has nothing to send stays silent. Its first Send then leaves at once.
+func TestPatientResponderHasTime(t *testing.T) {
+	s := open(t, patient)
+	s.turn()
+	s.noMore()
+	s.posts(work.SendWR{ID: 1, Op: work.WRSend, Flags: work.Signaled})
+	s.sends(send(1, nil))
+	s.completes(ok(1, work.WCSend))
+}
+
+// A responder with EagerAfter sends as soon as the peer's first FPDU has come. A peer that has
+// promised one is waited for, and octets that TCP has not delivered yet prolong the wait.
+func TestPatientResponderHears(t *testing.T) {
+	s := open(t, patient)
+	s.posts(work.SendWR{ID: 1, Op: work.WRSend, Flags: work.Signaled})
+	s.pass(50 * ms)
+	s.silent()
+	s.gets(empty())
+	s.sends(send(1, nil))
+	s.completes(ok(1, work.WCSend))
+	s.noMore()
+
+	s = open(t, patient, withRTR(mpa.RTRWrite))
+	s.posts(work.SendWR{ID: 1, Op: work.WRSend, Flags: work.Signaled})
+	s.noMore()
+	s.silent()
+
+	s = open(t, patient)
+	s.posts(work.SendWR{ID: 1, Op: work.WRSend, Flags: work.Signaled})
+	s.st.afloat = 20
+	s.pass(100 * ms)
+	s.silent()
+	s.st.afloat = 0
+	s.pass(50 * ms)
+	s.sends(send(1, nil))
+}
+
+// A responder with EagerAfter closes without a wait if it has nothing to send.
+func TestPatientResponderCloses(t *testing.T) {
+	s := open(t, patient)
+	s.q.Disconnect()
+	s.turn()
+	s.is(Closing)
+}
+
 // A message that the Reply did not name, or that has octets, is no RTR. The Terminate
 // says so (RFC 6581 §8). Nothing is placed, answered or completed.
 func TestWrongRTR(t *testing.T) {

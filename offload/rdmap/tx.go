@@ -256,7 +256,7 @@ func (q *QP) shut(s stream.Stream) {
 	if !q.opening.open && q.agree.RTR != mpa.NoRTR && !q.peerShut {
 		return // the initiator's first message has not come yet and may need an answer
 	}
-	if q.nudge.holdsFIN() {
+	if q.holdsFIN() {
 		return
 	}
 	q.weShut = true

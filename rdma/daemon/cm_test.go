@@ -421,6 +421,45 @@ func TestAgainstLibrary(t *testing.T) {
 	}
 }
 
+// A server of a C program may send first, also to a peer that promises no first message. A program
+// that asks for QPs without a Hold gets what RFC 5044 demands.
+func TestServerSendsFirst(t *testing.T) {
+	for name, c := range map[string]struct {
+		flags uint32
+		first bool
+	}{"C program": {0, true}, "Go program": {proto.QPNoHold, false}} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			passive := s.client(t)
+			b := passive.end(c.flags)
+			b.events = passive.attach(proto.OpEventChannel)
+			_, at := passive.listening(b.events, "127.0.0.1:0")
+			a, err := s.adapter.CreateEndpoint(rdma.EndpointConfig{})
+			s.Must(err)
+			defer a.Close()
+			dialed := make(chan error, 1)
+			go func() { dialed <- a.Dial(context.Background(), at, rdma.ConnParams{NoPeerToPeer: true}) }()
+			passive.do(proto.OpAccept, b.events.want(cmConnectRequest).Handle, conn(b.qp, ""))
+			s.Must(<-dialed)
+			b.events.want(cmEstablished)
+			_, err = a.QP.PostRecv(rdma.RecvWR{ID: 1})
+			s.Must(err)
+			b.qp.post(rdma.SendWR{ID: 2, Op: rdma.WRSend, Flags: rdma.Signaled})
+			if !c.first {
+				time.Sleep(2 * eagerAfter)
+				if n := a.RecvCQ.Poll(make([]rdma.Completion, 1)); n != 0 {
+					t.Fatal("the server has sent before its peer")
+				}
+				_, err = a.QP.PostSend(rdma.SendWR{ID: 3, Op: rdma.WRWrite})
+				s.Must(err)
+			}
+			if w, err := a.Received(rig.Context(t)); err != nil || w.ID != 1 {
+				t.Errorf("%+v, %v", w, err)
+			}
+		})
+	}
+}
+
 func TestPrivateDataLimits(t *testing.T) {
 	s := newScene(t)
 	c := s.client(t)

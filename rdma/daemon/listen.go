@@ -210,6 +210,9 @@ func (c *client) accept(m *proto.Message) (reply, error) {
 	if err := q.attach(); err != nil {
 		return reply{}, err
 	}
+	if q.qp.Config().Hold != 0 { // a C program, or one that behaves like one
+		p.EagerAfter = eagerAfter
+	}
 	r := i.request
 	if err := c.run(func() { i.admit(r, q, p) }); err != nil {
 		q.detach()
@@ -219,6 +222,11 @@ func (c *client) accept(m *proto.Message) (reply, error) {
 	r.answered()
 	return reply{}, nil
 }
+
+// eagerAfter is how long a QP that was accepted waits for the peer's first message. Programs that
+// were written for InfiniBand expect that the server can send first. Peers such as Linux's siw do not
+// promise a first message. They read the Reply within some milliseconds.
+const eagerAfter = 100 * time.Millisecond
 
 // admit connects the peer, and tells the client how it went.
 func (i *id) admit(r *request, q *qp, p rdma.ConnParams) {

@@ -397,10 +397,15 @@ type rawEnd struct {
 	events       *events
 }
 
-func (c *raw) end() *rawEnd {
+// end makes a QP with its CQs and a PD. flags are those of proto.QP.
+func (c *raw) end(flags ...uint32) *rawEnd {
 	c.Helper()
 	e := &rawEnd{c: c, pd: c.pd(), sends: c.cq(64, 0, 1), recvs: c.cq(64, 0, 2)}
-	e.qp = c.qp(proto.QP{PD: e.pd, SendCQ: e.sends.handle, RecvCQ: e.recvs.handle, SendDepth: 16, RecvDepth: 16, SendSGE: 2, InlineLen: 64})
+	p := proto.QP{PD: e.pd, SendCQ: e.sends.handle, RecvCQ: e.recvs.handle, SendDepth: 16, RecvDepth: 16, SendSGE: 2, InlineLen: 64}
+	for _, f := range flags {
+		p.Flags |= f
+	}
+	e.qp = c.qp(p)
 	return e
 }
 

@@ -105,24 +105,28 @@ func TestVerbsClient(t *testing.T) {
 	}
 }
 
-// TestVerbsServer: perftest's server over stag's libraries, with perftest's client over siw.
+// TestVerbsServer: perftest's server over stag's libraries, with perftest's client over siw. siw sends
+// no first message unless it is told to. The server of ib_write_lat sends first.
 func TestVerbsServer(t *testing.T) {
 	for _, line := range libraryTests {
-		row(t, line, about{"perftest client over siw", "-R"}, func(r *rig) {
-			env := r.daemon()
-			r.measure(line, false, func() (*command, *job) {
-				r.unused(perftestPort)
-				if strings.HasPrefix(line, "ib_write_lat") {
-					// The server sends first. RFC 5044 §7.1.2 lets it do so only after the client's
-					// first message, which is siw's message of RFC 6581 here.
-					r.siw(siwRTR.name, siwRTR.value)
-				}
-				server := r.program(env, line+" -R -F")
-				r.listens(server, perftestPort)
-				return server, r.startInGuest(line + " -R -F -d siw0 " + ourV4)
-			})
-		})
+		row(t, line, about{"perftest client over siw", "-R"}, func(r *rig) { r.serveLibrary(line) })
 	}
+	row(t, "ib_write_lat -n 200, peer-to-peer", about{"perftest client over siw", "-R"}, func(r *rig) {
+		r.siw(siwRTR.name, siwRTR.value)
+		r.serveLibrary("ib_write_lat -n 200")
+	})
+}
+
+// serveLibrary runs a test of perftest whose server is over stag's libraries.
+func (r *rig) serveLibrary(line string) {
+	r.Helper()
+	env := r.daemon()
+	r.measure(line, false, func() (*command, *job) {
+		r.unused(perftestPort)
+		server := r.program(env, line+" -R -F")
+		r.listens(server, perftestPort)
+		return server, r.startInGuest(line + " -R -F -d siw0 " + ourV4)
+	})
 }
 
 // measure runs a test of perftest, and again if its second connection was too early. begin starts
