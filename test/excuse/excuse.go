@@ -1,5 +1,5 @@
-// Package excuse knows the faults of perftest after which a second try is allowed. Each fault is
-// recognized by what perftest prints. Nothing else excuses a failure.
+// Package excuse knows the faults of perftest and qperf after which a second try is allowed. Each fault is
+// recognized by what the program prints. Nothing else excuses a failure.
 package excuse
 
 import (
@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// fault is a fault of perftest 4.5 that has nothing to do with the adapter.
+// fault is a fault of perftest 4.5 or of qperf 0.4.11 that has nothing to do with the adapter.
 type fault struct {
 	said []string // any of these texts shows the fault
 	why  string
@@ -24,6 +24,10 @@ var (
 	// Linux's siw connects within rdma_connect, which fails then.
 	early = fault{[]string{"RDMA_CM_EVENT_REJECTED", "Failed to connect through RDMA CM.\nERRNO: Connection refused."},
 		"perftest's second connection came before its server listened again"}
+	// qperf's server binds a port, tells its client the number, and only then listens
+	// (cm_open_server). A client that comes between is rejected.
+	unheard = fault{[]string{"unexpected event from RDMA CM: Event rejected\n    expecting: Event established"},
+		"qperf's client came before its server listened"}
 )
 
 // Tries is how often a program may be tried.
@@ -35,6 +39,9 @@ func Of(outputs ...string) string { return find(outputs, clock, early) }
 
 // Early is Of for tests that do not look at perftest's figures.
 func Early(outputs ...string) string { return find(outputs, early) }
+
+// Qperf returns why the failure of a run of qperf is excused, or "".
+func Qperf(outputs ...string) string { return find(outputs, unheard) }
 
 func find(outputs []string, faults ...fault) string {
 	for _, out := range outputs {

@@ -19,3 +19,17 @@ func TestOf(t *testing.T) {
 		}
 	}
 }
+
+func TestQperf(t *testing.T) {
+	for out, want := range map[string]string{
+		"": "",
+		"rc_rdma_read_lat:\nunexpected event from RDMA CM: Event rejected\n    expecting: Event established\n": unheard.why,
+		"unexpected event from RDMA CM: Event rejected\n    expecting: Event disconnected\n":                   "",
+		"unexpected event from RDMA CM: Event unreachable\n    expecting: Event established\n":                 "",
+		"Correlation coefficient r^2: 0.879 < 0.9\n":                                                           "",
+	} {
+		if got := Qperf("", out); got != want {
+			t.Errorf("%q: %q", out, got)
+		}
+	}
+}
