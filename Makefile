@@ -1,8 +1,9 @@
 # Each target is one line that you can type, but for install. Variables: FUZZTIME
 # (per fuzz target), GOTESTFLAGS (for go test), STAG_NEED (what must not be
 # skipped), STAG_LONG (1: also what takes minutes), STAG_BRIEF (1: verbs-test runs
-# each kind of row once), STAG_FABTESTS (of verbs-test: directory with fabtests), BIN
-# (what is built), PREFIX and DESTDIR (where install puts it, and below which root).
+# each kind of row once, and interop leaves out some of the longest rows),
+# STAG_FABTESTS (of verbs-test: directory with fabtests), BIN (what is built), PREFIX
+# and DESTDIR (where install puts it, and below which root).
 FUZZTIME ?= 10s
 BIN ?= bin
 PREFIX ?= /usr/local

@@ -162,6 +162,10 @@ func (s *stage) booted() (*guest, error) {
 	return g, err
 }
 
+// brief reports whether rows are left out whose like is in the matrix once more. CI sets
+// STAG_BRIEF=1, because the rows that take longest would double its time.
+var brief = os.Getenv("STAG_BRIEF") == "1"
+
 // about describes a row in the table.
 type about struct {
 	peer string // program and role at the other end: "rping -s"

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -76,6 +77,14 @@ var libraryTests = []string{
 	"ib_write_bw -n 5 -a", "ib_read_bw -n 5 -a", "ib_send_bw -n 5 -a",
 }
 
+// tests returns the lines of libraryTests. If brief is set, only one has -a: kept.
+func tests(kept string) []string {
+	if !brief {
+		return libraryTests
+	}
+	return slices.DeleteFunc(slices.Clone(libraryTests), func(line string) bool { return strings.HasSuffix(line, " -a") && line != kept })
+}
+
 // figuresRow matches the beginning of a row of results: octets, iterations and a figure.
 var figuresRow = regexp.MustCompile(`(?m)^ \d+[ \t]+\d+[ \t]+-?(\d+\.\d+|nan|inf)`)
 
@@ -94,7 +103,7 @@ func (r *rig) figures(out, line string) {
 
 // TestVerbsClient: perftest's client over stag's libraries, with perftest's server over siw.
 func TestVerbsClient(t *testing.T) {
-	for _, line := range libraryTests {
+	for _, line := range tests("ib_write_bw -n 5 -a") {
 		row(t, line, about{"perftest server over siw", "-R"}, func(r *rig) {
 			env := r.daemon()
 			r.measure(line, true, func() (*command, *job) {
@@ -108,7 +117,7 @@ func TestVerbsClient(t *testing.T) {
 // TestVerbsServer: perftest's server over stag's libraries, with perftest's client over siw. siw sends
 // no first message unless it is told to. The server of ib_write_lat sends first.
 func TestVerbsServer(t *testing.T) {
-	for _, line := range libraryTests {
+	for _, line := range tests("ib_send_bw -n 5 -a") {
 		row(t, line, about{"perftest client over siw", "-R"}, func(r *rig) { r.serveLibrary(line) })
 	}
 	row(t, "ib_write_lat -n 200, peer-to-peer", about{"perftest client over siw", "-R"}, func(r *rig) {
