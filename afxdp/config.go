@@ -24,6 +24,20 @@ func (z ZeroCopy) String() string {
 	return [...]string{"auto", "require", "off"}[z]
 }
 
+// Sums says in which modes somebody else completes the TCP checksums of packets
+// (port.Frame.Sum). A driver in zero-copy mode completes them only if it reports so. In copy
+// mode the kernel always accepts such packets. It leaves the checksum to the device if the
+// device's transmit checksum offload is on, and else computes the checksum itself.
+type Sums uint8
+
+const (
+	SumsCopy     Sums = 1 << iota // in copy mode
+	SumsZeroCopy                  // in zero-copy mode
+	// SumsKernel makes the kernel compute the checksums in copy mode, even if the device
+	// could. It shows whether the kernel understands the metadata. It is not for other uses.
+	SumsKernel
+)
+
 // Config describes a queue. Only the interface is required. A zero in any other field
 // selects the default.
 type Config struct {
@@ -49,6 +63,10 @@ type Config struct {
 	RxRing, TxRing, FillRing, CompRing uint32
 
 	ZeroCopy ZeroCopy
+
+	// Sums says in which modes Send accepts packets without a complete TCP checksum, if the
+	// kernel has transmit metadata (Linux 6.11). Info.Sums is the result.
+	Sums Sums
 
 	// SendBuffer limits the memory that the kernel holds for transmission in copy mode,
 	// in octets of the kernel's accounting. 0 means enough for TxFrames.
@@ -109,6 +127,7 @@ func (c Config) fill() (Config, error) {
 	}
 	bad(c.CompRing < c.TxRing, "CompRing is %d, TxRing %d: a completion ring smaller than the transmit ring stops it", c.CompRing, c.TxRing)
 	bad(c.ZeroCopy > ZeroCopyOff, "ZeroCopy is %d: must be auto, require or off", uint8(c.ZeroCopy))
+	bad(c.Sums > SumsCopy|SumsZeroCopy|SumsKernel, "Sums is %#x: there is no such mode", uint8(c.Sums))
 	bad(c.Ifindex < 0, "Ifindex is %d", c.Ifindex)
 	bad(c.SendBuffer > maxSendBuffer, "SendBuffer is %d: must be at most %d", c.SendBuffer, maxSendBuffer)
 	if err := errors.Join(errs...); err != nil {

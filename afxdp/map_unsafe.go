@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/stag-rdma/stag/afxdp/ring"
+	"github.com/stag-rdma/stag/offload/port"
 	"golang.org/x/sys/unix"
 )
 
@@ -31,17 +32,21 @@ func ringAt[T any](mem []byte, at unix.XDPRingOffset, n uint32) (ring.Memory[T],
 	}, nil
 }
 
-// registerUmem registers mem with the socket. chunk is the size of a chunk in octets.
-// mem must be page aligned and must stay mapped while the socket is open. If mem is
-// empty, registerUmem returns EINVAL.
-func registerUmem(fd int, mem []byte, chunk uint32) error {
+// registerUmem registers mem with the socket. chunk is the size of a chunk in octets. flags
+// are those of struct xdp_umem_reg. mem must be page aligned and must stay mapped while the
+// socket is open. If mem is empty, or the kernel does not know the flags, registerUmem
+// returns EINVAL.
+func registerUmem(fd int, mem []byte, chunk, flags uint32) error {
 	if len(mem) == 0 {
 		return unix.EINVAL
 	}
 	reg := unix.XDPUmemReg{
 		Addr: uint64(uintptr(unsafe.Pointer(&mem[0]))),
 		Len:  uint64(len(mem)),
-		Size: chunk,
+		Size: chunk, Flags: flags,
+	}
+	if flags&unix.XDP_UMEM_TX_METADATA_LEN != 0 {
+		reg.Tx_metadata_len = port.Metadata
 	}
 	_, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_XDP, unix.XDP_UMEM_REG,
 		uintptr(unsafe.Pointer(&reg)), unsafe.Sizeof(reg), 0)

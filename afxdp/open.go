@@ -59,7 +59,7 @@ func Prepare(c Config, r *Region) (*Queue, error) {
 		step{stepRegion, func() error { return q.claim(r) }},
 		step{stepBell, q.hang},
 		step{stepSocket, q.socket},
-		step{stepUmem, func() error { return registerUmem(q.fd, r.arena.mem[q.base:q.base+q.size], c.FrameSize) }},
+		step{stepUmem, q.register},
 		step{stepRings, q.mapRings},
 	)
 	if err != nil {
@@ -303,5 +303,6 @@ func (q *Queue) readMode() error {
 	if flags&unix.XDP_OPTIONS_ZEROCOPY != 0 {
 		q.info.Mode = ModeZeroCopy
 	}
+	q.info.Sums = q.meta && q.cfg.Sums.in(q.info.Mode)
 	return nil
 }

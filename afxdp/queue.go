@@ -32,6 +32,11 @@ type Info struct {
 	Mode    Mode
 	// NoZeroCopy is the driver's error if zero copy was allowed but failed, else nil.
 	NoZeroCopy error
+	// Sums says that Send accepts packets without a complete TCP checksum.
+	Sums bool
+	// NoSums is the kernel's error if Config.Sums was set but the kernel has no transmit
+	// metadata, else nil.
+	NoSums error
 	// TxBudget is the largest number of frames that one system call sends in copy mode.
 	TxBudget uint32
 	// SendBuffer is the socket's send buffer in octets of the kernel's accounting.
@@ -53,6 +58,7 @@ type Queue struct {
 	base  uint64                      // arena offset of this queue's region
 	size  uint64                      // number of octets of the region that the queue uses
 	shift uint8                       // log2 of the chunk size
+	meta  bool                        // the kernel reads transmit metadata in front of packets
 	down  error                       // an error that names the queue and wraps ErrLinkDown
 	gone  error                       // an error that names the queue and wraps ErrGone
 	sys   func(nr uintptr) unix.Errno // the function that makes system calls: trap, or a test's replacement of trap
@@ -93,7 +99,11 @@ func (q *Queue) Mode() Mode { return q.info.Mode }
 func (q *Queue) Info() Info { return q.info }
 
 // Limits implements port.Port.
-func (q *Queue) Limits() port.Limits { return q.cfg.limits() }
+func (q *Queue) Limits() port.Limits {
+	l := q.cfg.limits()
+	l.Sums = q.info.Sums
+	return l
+}
 
 // Bytes implements port.Port. It panics if the frame does not lie within one chunk of
 // the arena.

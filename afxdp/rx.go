@@ -76,7 +76,7 @@ func (q *Queue) refill() bool {
 // name a packet within a chunk that the kernel owned. Otherwise accept counts the
 // descriptor and returns false.
 func (q *Queue) accept(d unix.XDPDesc) (port.Frame, bool) {
-	f := port.Frame{Addr: q.base + d.Addr, Len: d.Len, Home: q.cfg.Lane, Options: uint16(d.Options)}
+	f := port.Frame{Addr: q.base + d.Addr, Len: d.Len, Home: q.cfg.Lane}
 	i, ok := q.rxChunk(f.Addr)
 	at := uint32(d.Addr) & (q.cfg.FrameSize - 1)
 	if !ok || d.Addr >= q.size || q.state[i] != away || d.Len > q.cfg.FrameSize-at {

@@ -59,7 +59,7 @@ func (q *Queue) Resume(fresh int) error {
 	}
 	q.takeBack()
 	err := q.steps(
-		step{stepUmem, func() error { return registerUmem(q.fd, q.mem[q.base:q.base+q.size], q.cfg.FrameSize) }},
+		step{stepUmem, q.registerAgain},
 		step{stepRings, q.mapRings},
 		step{stepBind, q.bindAgain},
 		step{stepBudget, q.budgetAgain},

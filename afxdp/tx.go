@@ -76,7 +76,7 @@ func (q *Queue) InFlight(f port.Frame) bool {
 
 // Send implements port.Port. It stops at the first frame that the caller may not send.
 // Such a frame is not held, is in flight, is empty, or is longer than the rest of its
-// chunk.
+// chunk. With Info.Sums it may also begin too early in its chunk, or have a wrong Sum.
 func (q *Queue) Send(frames []port.Frame) int {
 	n := 0
 	for n < len(frames) && q.send(frames[n]) {
@@ -99,7 +99,12 @@ func (q *Queue) send(f port.Frame) bool {
 		q.misused(sent, f)
 		return false
 	}
-	if !q.tx.Put(unix.XDPDesc{Addr: f.Addr - q.base, Len: f.Len}) {
+	options, ok := q.describe(f, at)
+	if !ok {
+		q.misused(sent, f)
+		return false
+	}
+	if !q.tx.Put(unix.XDPDesc{Addr: f.Addr - q.base, Len: f.Len, Options: options}) {
 		return false
 	}
 	q.state[i] |= away

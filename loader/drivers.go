@@ -31,6 +31,12 @@ type Driver struct {
 	// leaves checksums out and does not segment large packets.
 	Pair bool
 
+	// Sums says that the driver completes the checksum of a packet that an AF_XDP socket
+	// sends in copy mode, from the offsets in the packet's metadata alone. Such a packet has
+	// no other marks of its headers, and some drivers need those. veth does not complete
+	// the checksum, and its other end takes the packet for verified.
+	Sums bool
+
 	// KeepsTags says that the program sees VLAN tags even if rxvlan is on.
 	KeepsTags bool
 
@@ -57,7 +63,7 @@ type Driver struct {
 var drivers = []Driver{
 	{
 		Name: "veth", Metadata: true, MTU: maxMTUNative, Frame: pageFrame,
-		Pair: true, KeepsTags: true, QueuesApart: true, Tried: true,
+		Pair: true, Sums: true, KeepsTags: true, QueuesApart: true, Tried: true,
 		Speed: "veth: about the kernel's TCP at MTU 1500, more with larger ones (README, Numbers); no measure of a network card",
 	},
 	{

@@ -91,9 +91,6 @@ func TestCards(t *testing.T) {
 		{offersZeroCopy(name, l, netdev.Pieces, nil), OK, "ice has none"},
 		{offersZeroCopy(name, l, 0, silent), Unknown, "is said to have it; this kernel does not tell"},
 		{offersZeroCopy(name, loader.Link{Driver: "e1000"}, 0, silent), Unknown, "not known"},
-		{computesSums(name, l, netdev.TxChecksum, nil), OK, "although driver ice could"},
-		{computesSums(name, l, 1, nil), OK, "ice computes none"}, // 1: only the time of transmission
-		{computesSums(name, l, 0, silent), OK, "does not tell whether driver ice could"},
 		{interruptsOn(name, l, map[string]int{"0": 4}), Hint, "all 4 of eth1 end on processor 0"},
 		{interruptsOn(name, l, map[string]int{"0": 2, "1": 2}), OK, "take them: 2"},
 		{interruptsOn(name, l, map[string]int{"0": 1}), OK, "take them: 1"},

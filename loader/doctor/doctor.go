@@ -143,7 +143,7 @@ func (v *view) probe(l loader.Link, needs Needs) []Probe {
 		),
 		TopicSpeed.on(
 			probeZeroCopy(l, needs.Generic),
-			probeTxChecksum(l, needs.Generic),
+			v.probeTxChecksum(l),
 			probeMetadata(l),
 			probeExpectation(l, needs.Generic),
 			v.probeCarrier(l, needs, choice.Latency),

@@ -53,27 +53,9 @@ func offersZeroCopy(name string, l loader.Link, features netdev.Features, err er
 	return ok(name, "driver %s has none: the kernel copies each packet once", l.Driver)
 }
 
-// probeTxChecksum says whether the driver could compute the checksums of packets that AF_XDP
-// sockets send. stag computes them itself.
-func probeTxChecksum(l loader.Link, generic bool) Probe {
-	const name = "sums to send"
-	if generic {
-		return ok(name, "computed by stag")
-	}
-	tasks, err := netdev.TasksOf(l.PortIndex)
-	return computesSums(name, l, tasks, err)
-}
-
-// computesSums returns the row for the tasks that the kernel reports, or for the kernel's
-// error.
-func computesSums(name string, l loader.Link, tasks netdev.Tasks, err error) Probe {
-	switch {
-	case err != nil:
-		return ok(name, "computed by stag: this kernel does not tell whether driver %s could (Linux 6.8)", l.Driver)
-	case tasks&netdev.TxChecksum != 0:
-		return ok(name, "computed by stag, although driver %s could in zero copy", l.Driver)
-	}
-	return ok(name, "computed by stag: driver %s computes none for AF_XDP", l.Driver)
+// probeTxChecksum says who computes the checksums of packets that stag sends.
+func (v *view) probeTxChecksum(l loader.Link) Probe {
+	return ok("sums to send", "%v", v.net.TxSums(l))
 }
 
 // probeExpectation says which kind of speed to expect. The README has numbers, with the

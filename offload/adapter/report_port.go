@@ -65,6 +65,7 @@ func (p *Port) device(d *report.Device, space *loader.Net) {
 	d.State, d.Ifindex, d.MAC, d.MTU = portDown, link.Index, link.MAC.String(), link.MTU
 	d.Addresses, d.Path, d.Driver = noAddresses, path.String(), path.Driver
 	d.XDP, d.ZeroCopy = path.XDP.String(), path.Memory == afxdp.ModeZeroCopy
+	d.Sums = path.Sums
 	d.Program, d.Instance = p.nic.Steering().ProgID(), p.nic.Steering().Instance()
 	ifc, err := net.InterfaceByIndex(link.Index)
 	if err != nil {

@@ -43,6 +43,7 @@ type Counters struct {
 	Unrecorded          uint64 // packets whose flow was found by the tuple, without a steering record
 	Tagged              uint64 // segments that begin with a tagged FPDU, according to their steering record
 	TxCopies            uint64 // payloads copied because the kernel still read the frame
+	TxSumsLeft          uint64 // segments whose TCP checksum was left to the driver or the kernel
 	TxRingFull          uint64 // times that a segment had to wait for the transmit ring
 	NoTxFrame           uint64 // times that a segment had to wait for a transmit frame
 	FlushErrors         uint64 // times that the link accepted no frame
@@ -104,7 +105,7 @@ func (c *Counters) Add(o *Counters) {
 		{&c.ForeignRx, o.ForeignRx}, {&c.ForeignCopied, o.ForeignCopied},
 		{&c.PartialSums, o.PartialSums}, {&c.StaleRecords, o.StaleRecords}, {&c.Unrecorded, o.Unrecorded},
 		{&c.Tagged, o.Tagged},
-		{&c.TxCopies, o.TxCopies}, {&c.TxRingFull, o.TxRingFull}, {&c.NoTxFrame, o.NoTxFrame},
+		{&c.TxCopies, o.TxCopies}, {&c.TxSumsLeft, o.TxSumsLeft}, {&c.TxRingFull, o.TxRingFull}, {&c.NoTxFrame, o.NoTxFrame},
 		{&c.FlushErrors, o.FlushErrors},
 	} {
 		*f.sum += f.n

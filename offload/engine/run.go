@@ -99,6 +99,9 @@ func (e *Engine) Run(ctx context.Context) error {
 	defer runtime.UnlockOSThread()
 	defer close(e.stopped)
 	defer context.AfterFunc(ctx, e.port.Wake)()
+	e.acquire()
+	e.sums = e.port.Limits().Sums
+	e.token.Store(false)
 	err := e.loop(ctx)
 	e.rest.bells.End()
 	if err != nil && e.cfg.Failed != nil && e.cfg.Failed(err) {

@@ -58,6 +58,8 @@ func TestTransferOverEveryLink(t *testing.T) {
 		"corruption":          {Latency: time.Millisecond, Corrupt: 0.02},
 		"zero copy":           {Latency: time.Millisecond, Driver: zeroCopy},
 		"zero copy with loss": {Latency: time.Millisecond, Rate: 1e9, Loss: 0.02, Reorder: 0.02, Driver: zeroCopy},
+		"a device sums":       {Latency: time.Millisecond, Rate: 1e9, Sums: true, Driver: zeroCopy},
+		"it sums, and loses":  {Latency: time.Millisecond, Loss: 0.02, Reorder: 0.02, Corrupt: 0.01, Sums: true},
 		"everything":          {Latency: time.Millisecond, Rate: 1e9, Loss: 0.01, Duplicate: 0.01, Reorder: 0.02, Corrupt: 0.01},
 	}
 	flows := map[string]world.Flow{

@@ -39,6 +39,11 @@ type Config struct {
 	// Partial says what happens to segments whose TCP checksum has not been computed.
 	Partial Partial
 
+	// Sums says in which modes the TCP checksums of sent packets are left to the driver or
+	// the kernel. 0 means the modes in which the interface completes them, if its transmit
+	// checksum offload is on.
+	Sums afxdp.Sums
+
 	// MaxFlows is how many connections can be open at a time. 0 means 4096, or fewer if
 	// the program was loaded with room for fewer.
 	MaxFlows int

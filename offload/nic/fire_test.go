@@ -38,9 +38,16 @@ type fire struct {
 
 func newFire(t *testing.T) *fire {
 	t.Helper()
-	f := &fire{T: t, ctx: rig.Context(t), p: netns.XDPPair(t, pair.Config{})}
+	return newFireIn(t, pair.Config{}, nic.Config{RxFrames: fireFrames, TxFrames: fireFrames})
+}
+
+// newFireIn is newFire with another cable and another configuration of the interface.
+func newFireIn(t *testing.T, cable pair.Config, c nic.Config) *fire {
+	t.Helper()
+	f := &fire{T: t, ctx: rig.Context(t), p: netns.XDPPair(t, cable)}
+	c.Link = f.p.Ends[pair.A].Name
 	netns.In(t, f.p, pair.A, func() (err error) {
-		f.card, err = nic.Open(nic.Config{Link: f.p.Ends[pair.A].Name, RxFrames: fireFrames, TxFrames: fireFrames})
+		f.card, err = nic.Open(c)
 		return err
 	})
 	t.Cleanup(func() { f.card.Close() })

@@ -42,6 +42,7 @@ type NIC struct {
 	strays  strays
 	claims  []*loader.Claim   // the queues, in their order
 	space   *loader.Namespace // namespace of the interface
+	sums    afxdp.Sums        // modes in which TCP checksums are left to the port
 
 	running sync.WaitGroup // goroutines of engines, reaper and watcher
 	ends    *endQueue
@@ -208,7 +209,23 @@ func (n *NIC) queueConfig() afxdp.Config {
 		RxFrames:  n.cfg.RxFrames,
 		TxFrames:  n.cfg.TxFrames,
 		ZeroCopy:  n.cfg.ZeroCopy,
+		Sums:      n.sums,
 	}
+}
+
+// findSums finds out to whom the engines leave the TCP checksums of their packets.
+func (n *NIC) findSums() error {
+	if n.sums = n.cfg.Sums; n.sums != 0 {
+		return nil
+	}
+	to := n.net.TxSums(n.link)
+	if to.Copy {
+		n.sums |= afxdp.SumsCopy
+	}
+	if to.ZeroCopy {
+		n.sums |= afxdp.SumsZeroCopy
+	}
+	return nil
 }
 
 // prepareQueues makes a socket for every queue. The sockets are not bound yet.

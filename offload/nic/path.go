@@ -19,6 +19,9 @@ type Path struct {
 	// Instance is the name of the instance whose program was adopted. Instance is "" if
 	// the program is the process's own.
 	Instance string
+	// Sums says that TCP checksums of the packets that stag sends are left to the driver or
+	// the kernel.
+	Sums bool
 	// NoZeroCopy says why zero copy was tried and is not used. NoZeroCopy is nil
 	// otherwise.
 	NoZeroCopy error
@@ -46,7 +49,7 @@ func (n *NIC) Path() Path {
 	return Path{
 		Instance: instance,
 		Driver:   n.link.Driver, XDP: n.steer.Mode(), Memory: info.Mode,
-		Queues: len(n.queues), NoZeroCopy: info.NoZeroCopy,
+		Queues: len(n.queues), Sums: info.Sums, NoZeroCopy: info.NoZeroCopy,
 	}
 }
 

@@ -122,7 +122,7 @@ func newNIC(s *set, number int, cfg Config) *NIC {
 // Steps of opening an interface. Every step is done for all interfaces before the next
 // one. The steps before share concern one interface alone.
 var (
-	stepsAlone = []func(*NIC) error{(*NIC).find, (*NIC).checkQueues, (*NIC).checkTags, (*NIC).count, (*NIC).claim, (*NIC).attach}
+	stepsAlone = []func(*NIC) error{(*NIC).find, (*NIC).checkQueues, (*NIC).checkTags, (*NIC).findSums, (*NIC).count, (*NIC).claim, (*NIC).attach}
 	stepsMake  = []func(*NIC) error{(*NIC).prepareQueues, (*NIC).makeEngines}
 	stepsBind  = []func(*NIC) error{(*NIC).bindQueues, (*NIC).clear}
 )

@@ -23,8 +23,10 @@ type Frame struct {
 	// Home is the lane whose pool the chunk belongs to. Only the engine of that
 	// lane gives the frame back.
 	Home Lane
-	// Options is reserved for the driver (XDP_PKT_CONTD). Options is zero today.
-	Options uint16
+	// Sum leaves the TCP checksum of a packet for Send to the port. Sum is the offset in octets
+	// of the TCP header in the packet. The header's checksum field then holds the sum of the
+	// pseudo-header. 0 means that the packet's checksum is complete. A received frame has 0.
+	Sum uint16
 }
 
 // RecordLen is the size in octets of the steering record that the XDP program
@@ -32,9 +34,13 @@ type Frame struct {
 const RecordLen = 16
 
 // Headroom is the number of octets in front of the Addr of a frame from Take. The engine
-// writes Ethernet, IP and TCP headers there: 14 + 4 (VLAN) + 40 + 60, rounded up. The TCP
-// payload begins at Addr.
-const Headroom = 128
+// writes Ethernet, IP and TCP headers there: 14 + 4 (VLAN) + 40 + 60. The TCP payload begins
+// at Addr. The first Metadata octets of the headroom belong to the port.
+const Headroom = 192
+
+// Metadata is the number of octets in front of a packet that Send may write to, if
+// Limits.Sums is set.
+const Metadata = 16
 
 // Port is one queue of received frames and one queue of frames to send. Only the queue's own
 // goroutine, the holder of its ownership token, may call the methods. Sleep, SleepUntilWake
@@ -106,7 +112,7 @@ type Port interface {
 	// Wake ends the next one. Any goroutine may call Wake.
 	Wake()
 
-	// Limits returns the port's fixed properties.
+	// Limits returns the port's properties. They are fixed before the port's first step.
 	Limits() Limits
 }
 
@@ -128,4 +134,8 @@ type Limits struct {
 	TxFrames   uint32 // number of transmit chunks in the pool
 	MaxPacket  uint32 // length in octets of the largest packet that Send takes
 	MaxPayload uint32 // length in octets of the largest TCP payload that a frame of Take holds
+
+	// Sums says that Send accepts frames with Frame.Sum. A queue of package afxdp knows it
+	// when it is bound.
+	Sums bool
 }

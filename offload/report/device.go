@@ -24,6 +24,7 @@ type Device struct {
 	Driver    string         `json:"driver,omitempty"`
 	XDP       string         `json:"xdp,omitempty"`                   // mode of XDP: native or generic
 	ZeroCopy  bool           `json:"zero_copy"`                       // the driver uses zero copy
+	Sums      bool           `json:"checksums_left"`                  // TCP checksums of packets to send are left to the driver or the kernel
 	Instance  string         `json:"instance,omitempty"`              // directory of the pins, if the program was loaded to stay
 	Program   uint32         `json:"program_id,omitempty"`            // number of the steering program in the kernel
 	Queues    int            `json:"queues"`                          // number of queues with an engine
@@ -51,6 +52,17 @@ func (d Device) mode() string {
 		return d.XDP + ",zero-copy"
 	}
 	return d.XDP + ",copy"
+}
+
+// sums says who computes the TCP checksums of packets to send, if an engine has the queues.
+func (d Device) sums() string {
+	switch {
+	case d.XDP == "" || d.Queues == 0:
+		return ""
+	case d.Sums:
+		return "left to driver " + d.Driver
+	}
+	return "computed by stag"
 }
 
 // room returns the number of connections, the limit of the engine, and the size of the
@@ -93,6 +105,7 @@ func (d Device) Details() [][2]string {
 		{"driver", d.Driver},
 		{"speed_bits_per_second", Word("", d.Speed)},
 		{"xdp", d.mode()},
+		{"checksums_to_send", d.sums()},
 		{"instance", d.Instance},
 		{"program_id", Word("", d.Program)},
 		{"queues", Word("", d.Queues)},

@@ -122,22 +122,41 @@ func (t *HeaderTemplate) Len(f *TCPFields) int { return int(t.l4) + f.HeaderLen(
 //
 // Write overwrites the octets in front of the payload. If those octets of the chunk are
 // still needed, the caller must move the payload first.
-//
-// Write overwrites the octets in front of the payload. If those octets of the chunk are
-// still needed, the caller must move the payload first.
 func (t *HeaderTemplate) Write(b []byte, at int, f *TCPFields) (n int) {
+	n, segment := t.write(b, at, f)
+	sum := t.tcpSum + Sum(len(segment))
+	binary.BigEndian.PutUint16(segment[tcpChecksum:], sum.Add(segment).Checksum())
+	return n
+}
+
+// WritePartial is Write for a device that completes the TCP checksum: the checksum field
+// holds only the sum of the pseudo-header. l4 is the offset of the TCP header in the frame,
+// where the device begins to sum.
+func (t *HeaderTemplate) WritePartial(b []byte, at int, f *TCPFields) (n, l4 int) {
+	n, segment := t.write(b, at, f)
+	binary.BigEndian.PutUint16(segment[tcpChecksum:], (t.tcpSum + Sum(len(segment))).Fold())
+	return n, int(t.l4)
+}
+
+// write writes the headers with 0 in the checksum field. segment is the TCP header with the
+// payload.
+func (t *HeaderTemplate) write(b []byte, at int, f *TCPFields) (n int, segment []byte) {
 	n = t.Len(f)
 	frame := b[at-n:]
-	segment := frame[t.l4:]
+	segment = frame[t.l4:]
 	copy(frame, t.head[:t.l4])
 	t.writeIP(frame[t.l3:], len(segment), f.ECT)
 
 	own := *f
 	own.SrcPort, own.DstPort = t.src, t.dst
 	own.Append(segment[:0])
-	sum := t.tcpSum + Sum(len(segment))
-	binary.BigEndian.PutUint16(segment[tcpChecksum:], sum.Add(segment).Checksum())
-	return n
+	return n, segment
+}
+
+// Complete writes the TCP checksum of a frame that WritePartial has made, as a device does.
+func Complete(frame []byte, l4 int) {
+	sum := Sum(0).Add(frame[l4:]).Checksum()
+	binary.BigEndian.PutUint16(frame[l4+tcpChecksum:], sum)
 }
 
 // writeIP writes the fields of the IP header at b that differ from packet to packet. n

@@ -95,6 +95,25 @@ func golden(t *testing.T, payload []byte, tag uint16, v6, ect bool) {
 	if got := write(&tpl, &f, payload); !bytes.Equal(got, want) {
 		t.Errorf("got  % x\nwant % x", got, want)
 	}
+	partial(t, template(t, h), &f, payload, want)
+}
+
+// partial checks the frame of WritePartial: it needs only its checksum, and the receiver
+// knows that from the checksum field.
+func partial(t *testing.T, tpl wire.HeaderTemplate, f *wire.TCPFields, payload, want []byte) {
+	chunk := append(make([]byte, port.Headroom), payload...)
+	n, l4 := tpl.WritePartial(chunk, port.Headroom, f)
+	frame := chunk[port.Headroom-n:]
+	var p wire.Packet
+	if why := wire.ParsePacket(frame, &p); why != wire.OK || p.L4 != l4 {
+		t.Errorf("partial: %v; TCP header at %d, said to be at %d", why, p.L4, l4)
+	}
+	if why := p.VerifyChecksum(frame, false); why != wire.PartialChecksum {
+		t.Errorf("partial: %v, want %v", why, wire.PartialChecksum)
+	}
+	if wire.Complete(frame, l4); !bytes.Equal(frame, want) {
+		t.Errorf("completed % x\nwant      % x", frame, want)
+	}
 }
 
 // Every packet of a flow has another identification (RFC 6864 §4.1).

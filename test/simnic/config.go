@@ -61,6 +61,10 @@ type Config struct {
 
 	Driver Driver // of both ends
 
+	// Sums says that both ends complete the TCP checksum of a frame with a Sum. They
+	// complete it when the packet departs, as a device does, and not in the sender's memory.
+	Sums bool
+
 	// Check fills free chunks with poison and verifies the poison when a chunk is used
 	// again. It also compares each packet at departure with its octets at the time of
 	// Send. Check makes the link slower.

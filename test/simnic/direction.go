@@ -58,7 +58,8 @@ type direction struct {
 	since  clock.Instant // time of the last change of bad
 	box    middlebox
 	detour detour
-	sky    sky // packets in flight between the ends
+	sky    sky    // packets in flight between the ends
+	whole  []byte // the packet that departs, if this end completes its checksum
 	stats  Stats
 }
 
@@ -148,7 +149,7 @@ func (d *direction) draw() fate {
 
 // launch removes a packet from the sender's memory and applies the packet's faults.
 func (d *direction) launch(p departure) {
-	packet := d.from.memory(p.frame)
+	packet := d.summed(p.frame)
 	if d.link.cfg.Check && d.check(p.frame) != p.sum {
 		panic("simnic: a packet was written to while in flight")
 	}
@@ -166,6 +167,17 @@ func (d *direction) launch(p departure) {
 		d.pass(f, packet)
 	}
 	d.from.complete(p)
+}
+
+// summed returns the packet of f with its checksum. It is valid until the next call.
+func (d *direction) summed(f port.Frame) []byte {
+	packet := d.from.memory(f)
+	if f.Sum == 0 {
+		return packet
+	}
+	d.whole = append(d.whole[:0], packet...)
+	wire.Complete(d.whole, int(f.Sum))
+	return d.whole
 }
 
 // burst reports whether the Gilbert-Elliott model loses the packet.

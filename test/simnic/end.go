@@ -168,6 +168,9 @@ func (e *end) Send(frames []port.Frame) (n int) {
 			panic(fmt.Sprintf("simnic: a packet of %d octets on a link of MTU %d", f.Len, e.link.cfg.MTU))
 		}
 		e.memory(f) // panics if f is longer than its chunk
+		if f.Sum != 0 && !e.link.cfg.Sums {
+			panic("simnic: a packet without a checksum is sent to a port that completes none")
+		}
 		i := e.index(f.Addr)
 		if i < e.rx {
 			panic(fmt.Sprintf("simnic: received chunk %d is sent", i))
@@ -221,6 +224,6 @@ func (e *end) Limits() port.Limits {
 	c := &e.link.cfg
 	return port.Limits{
 		FrameSize: c.FrameSize, RxFrames: uint32(c.Frames), TxFrames: uint32(c.Frames),
-		MaxPacket: c.maxPacket(), MaxPayload: c.FrameSize - port.Headroom,
+		MaxPacket: c.maxPacket(), MaxPayload: c.FrameSize - port.Headroom, Sums: c.Sums,
 	}
 }

@@ -15,7 +15,7 @@ const (
 
 // checked says what the two ends compute for each octet. Between two kernels the pair's
 // checksum offload is on, as it is by default: a veth promises to compute TCP's checksum
-// and does not, and the receiver trusts it. AF_XDP has no such offload, so stag computes and
+// and does not, and the receiver trusts it. The pair's offload is off if stag has an end, so stag computes and
 // checks the sum. The CRC is that of MPA.
 func (s setting) checked() string {
 	switch crc := s.verb != plainStream && !s.noCRC; {

@@ -28,8 +28,12 @@ func (o Options) NeedsRoot() bool {
 	return !slices.Equal(o.Tables, []string{microName})
 }
 
-// everything is the name of the row that runs all stages in turn.
-const everything = "all of these"
+// These are the names of the rows that run all stages in turn: with checksums, and with
+// those stages that leave the checksum to the driver or the kernel.
+const (
+	everything     = "all of these"
+	everythingLeft = "all, checksums left"
+)
 
 func microTable(o Options) *Table {
 	t := &Table{
@@ -43,7 +47,7 @@ and completions, which need a connection (go test -bench . ./offload/tcp
 		Base:    everything,
 	}
 	for _, mtu := range o.MTUs {
-		for _, name := range append(stageNames(), everything) {
+		for _, name := range append(stageNames(), everything, everythingLeft) {
 			t.Rows = append(t.Rows, &Row{
 				Case: Case{Name: name, MTU: mtu},
 				run:  func(ctx context.Context) (Values, error) { return runStage(ctx, name, mtu, o.Time/10) },
@@ -53,19 +57,21 @@ and completions, which need a connection (go test -bench . ./offload/tcp
 	return t
 }
 
-// stages are the steps of processing a packet, in order.
+// stages are the steps of processing a packet, in order. left is the step without a
+// checksum, or nil if the step computes none.
 var stages = []struct {
 	name string
 	do   func(*bench) error
+	left func(*bench) error
 }{
-	{"headers in, checksum", (*bench).headersIn},
-	{"FPDU in, CRC", (*bench).fpduIn},
-	{"tagged header in", (*bench).taggedIn},
-	{"table entry checked", (*bench).check},
-	{"payload placed", (*bench).place},
-	{"payload gathered", (*bench).gather},
-	{"FPDU out, CRC", (*bench).fpduOut},
-	{"headers out, checksum", (*bench).headersOut},
+	{"headers in, checksum", (*bench).headersIn, (*bench).headersInLeft},
+	{"FPDU in, CRC", (*bench).fpduIn, nil},
+	{"tagged header in", (*bench).taggedIn, nil},
+	{"table entry checked", (*bench).check, nil},
+	{"payload placed", (*bench).place, nil},
+	{"payload gathered", (*bench).gather, nil},
+	{"FPDU out, CRC", (*bench).fpduOut, nil},
+	{"headers out, checksum", (*bench).headersOut, (*bench).headersOutLeft},
 }
 
 func stageNames() (names []string) {
@@ -91,6 +97,7 @@ type bench struct {
 	stream.Stream // nil: supplies the methods that the stages do not call
 
 	frame    []byte // the received frame: headers and an FPDU
+	unsummed []byte // the same frame with a partial checksum
 	packet   wire.Packet
 	deframer *mpa.Deframer
 	table    *tpt.Table
@@ -130,6 +137,11 @@ func newBench(mtu int) (*bench, error) {
 	if err := errors.Join(b.gather(), b.fpduOut(), b.headersOut()); err != nil {
 		return nil, err
 	}
+	b.template.WritePartial(b.chunk, port.Headroom, &b.fields)
+	b.unsummed = slices.Clone(b.chunk[port.Headroom-headers:])
+	if err := b.headersOut(); err != nil {
+		return nil, err
+	}
 	b.frame = slices.Clone(b.chunk[port.Headroom-headers:])
 	if err := errors.Join(b.headersIn(), b.fpduIn(), b.taggedIn(), b.check(), b.place()); err != nil {
 		return nil, err
@@ -158,7 +170,10 @@ func (b *bench) register() (err error) {
 func (b *bench) time(ctx context.Context, name string, d time.Duration) (ns float64, err error) {
 	var todo []func(*bench) error
 	for _, s := range stages {
-		if name == s.name || name == everything {
+		switch {
+		case name == everythingLeft && s.left != nil:
+			todo = append(todo, s.left)
+		case name == s.name || name == everything || name == everythingLeft:
 			todo = append(todo, s.do)
 		}
 	}
@@ -183,6 +198,17 @@ func (b *bench) headersIn() error {
 	}
 	if why := b.packet.VerifyChecksum(b.frame, false); why != wire.OK {
 		return errors.New("checksum: " + why.String())
+	}
+	return nil
+}
+
+// headersInLeft parses a segment whose checksum nobody has computed.
+func (b *bench) headersInLeft() error {
+	if why := wire.ParsePacket(b.unsummed, &b.packet); why != wire.OK {
+		return errors.New("headers: " + why.String())
+	}
+	if why := b.packet.VerifyChecksum(b.unsummed, true); why != wire.OK || !b.packet.Partial {
+		return errors.New("the checksum is not partial: " + why.String())
 	}
 	return nil
 }
@@ -236,6 +262,11 @@ func (b *bench) fpduOut() error {
 
 func (b *bench) headersOut() error {
 	b.template.Write(b.chunk, port.Headroom, &b.fields)
+	return nil
+}
+
+func (b *bench) headersOutLeft() error {
+	b.template.WritePartial(b.chunk, port.Headroom, &b.fields)
 	return nil
 }
 

@@ -126,6 +126,7 @@ var (
 	_ = counter("engine_stale_records", "Steering records that did not match their packet.", ofQueue, "engine.stale_records")
 	_ = counter("engine_unrecorded_packets", "Packets whose flow was found by the tuple, without a steering record.", ofQueue, "engine.unrecorded")
 	_ = counter("engine_tagged_segments", "Segments that begin with a tagged FPDU, according to their steering record: the peer aligns FPDUs with segments.", ofQueue, "engine.tagged")
+	_ = counter("engine_checksums_left", "Segments whose TCP checksum was left to the driver or the kernel.", ofQueue, "engine.tx_sums_left")
 	_ = counter("engine_copied_payloads", "Payloads that were copied because the kernel still read the frame.", ofQueue, "engine.tx_copies")
 	_ = counter("engine_transmit_ring_full", "Times that a segment had to wait for the transmit ring.", ofQueue, "engine.tx_ring_full")
 	_ = counter("engine_no_transmit_frame", "Times that a segment had to wait for a transmit frame.", ofQueue, "engine.no_tx_frame")
