@@ -20,7 +20,7 @@ type frames struct {
 
 	kept    int          // frames of this pool that this engine's connections hold
 	foreign int          // frames of other pools that this engine's connections hold
-	lenders []lender     // by lane
+	lenders []lender     // by lane, as far as lanes have lent frames
 	owed    []port.Lane  // lanes whose pool has lent frames, and some that have just got all frames back
 	strain  int          // lower limit of out; the lender with the largest part of its pool held determines it
 	parked  int          // receive frames that wait for their flow's connection
@@ -102,10 +102,11 @@ func (p *frames) keep(fr port.Frame, n int) {
 		return
 	}
 	p.foreign += n
+	p.lenders = upTo(p.lenders, int(fr.Home))
 	l := &p.lenders[fr.Home]
 	l.n += int32(n)
 	if !l.owed {
-		l.owed, p.owed = true, append(p.owed, fr.Home) // does not allocate: there is a place for each lane
+		l.owed, p.owed = true, append(p.owed, fr.Home)
 	}
 	p.all[fr.Home].away.Add(int32(n))
 }

@@ -122,7 +122,7 @@ type lanes struct {
 	engines []*Engine   // engines of the adapter by lane; empty for an adapter with one lane
 	first   port.Lane   // first lane of this engine's port
 	span    port.Lane   // number of lanes of this engine's port
-	wake    []uint64    // bitmap of the lanes to wake after this step
+	wake    []uint64    // bitmap of the lanes to wake after this step, as far as this engine has met lanes
 	waking  []port.Lane // the same lanes in a list
 }
 
@@ -171,21 +171,15 @@ func poolsOf(engines []*Engine) []*frames {
 	return pools
 }
 
-// connect makes this engine know all engines of the adapter. What the engine knows of the
-// first of them stays.
+// connect makes this engine know all engines of the adapter. It costs the same however many
+// there are: the engines share the lists, and what an engine keeps of other lanes grows when
+// it meets them.
 func (e *Engine) connect(engines []*Engine, pools []*frames) {
 	if e.mail.pass.slots == nil {
 		e.mail.pass.init(passLen)
 		e.mail.home.init(int(e.limits.RxFrames))
 	}
-	lenders, wake := make([]lender, len(engines)), make([]uint64, (len(engines)+63)/64)
-	copy(lenders, e.frames.lenders)
-	copy(wake, e.lanes.wake)
-	lanes := make([]port.Lane, 2*len(engines)) // places for each lane in two lists, so that a step does not allocate
-	e.frames.owed = append(lanes[:0:len(engines)], e.frames.owed...)
-	e.lanes.waking = append(lanes[len(engines):len(engines)], e.lanes.waking...)
 	e.lanes.engines, e.frames.all = engines, pools
-	e.frames.lenders, e.lanes.wake = lenders, wake
 }
 
 // Extend connects the engines of a new port, which do not run yet, with the engines of an
@@ -272,11 +266,20 @@ func (e *Engine) release(f port.Frame) {
 
 // wakeLater makes the end of this step wake the engine of a lane.
 func (e *Engine) wakeLater(lane port.Lane) {
+	e.lanes.wake = upTo(e.lanes.wake, int(lane/64))
 	word, bit := &e.lanes.wake[lane/64], uint64(1)<<(lane%64)
 	if *word&bit == 0 {
 		*word |= bit
-		e.lanes.waking = append(e.lanes.waking, lane) // does not allocate: there is a place for each lane
+		e.lanes.waking = append(e.lanes.waking, lane)
 	}
+}
+
+// upTo returns list with a place for index i. It allocates when the list must grow.
+func upTo[T any](list []T, i int) []T {
+	if i < len(list) {
+		return list
+	}
+	return append(list, make([]T, i+1-len(list))...)
 }
 
 // wakePeers wakes the engines that have got frames in this step.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -166,6 +167,39 @@ func BenchmarkStepOfManyLanes(b *testing.B) {
 				last.mail.pass.take()
 			}
 		})
+	}
+}
+
+// TestJoinCostsTheSame: what an engine allocates to know the others does not depend on their
+// number, and a step allocates only when an engine first meets a lane.
+func TestJoinCostsTheSame(t *testing.T) {
+	perEngine := func(lanes int) float64 {
+		e := adapterOf(t, lanes)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		rig.Must(t, Join(e...))
+		runtime.ReadMemStats(&after)
+		return float64(after.TotalAlloc-before.TotalAlloc) / float64(lanes)
+	}
+	if few, many := perEngine(8), perEngine(1024); many > 100 || many > 4*few {
+		t.Errorf("an engine takes %.0f octets to know 1023 others, and %.0f to know 7", many, few)
+	}
+	e := adapterOf(t, 1024)
+	pass := func() {
+		for _, lane := range []port.Lane{1023, 65, 700} {
+			e[0].passTo(lane, port.Frame{Home: 0})
+			e[lane].mail.pass.take()
+			e[0].frames.keep(port.Frame{Home: lane}, 1)
+		}
+		e[0].Step(clock.Instant(1))
+		for _, lane := range []port.Lane{700, 1023, 65} {
+			e[0].frames.keep(port.Frame{Home: lane}, -1)
+		}
+		e[0].Step(clock.Instant(1))
+	}
+	pass()
+	if n := testing.AllocsPerRun(10, pass); n != 0 {
+		t.Errorf("%v allocations for lanes that the engine has met", n)
 	}
 }
 
