@@ -33,7 +33,19 @@ func probeZeroCopy(l loader.Link, generic bool) Probe {
 		return ok(name, "never in generic mode")
 	}
 	features, err := netdev.FeaturesOf(l.PortIndex)
-	return offersZeroCopy(name, l, features, err)
+	row := offersZeroCopy(name, l, features, err)
+	if pieces, err := netdev.PiecesOf(l.PortIndex); err == nil && features&netdev.ZeroCopy != 0 {
+		row.Detail += piecesOf(pieces)
+	}
+	return row
+}
+
+// piecesOf says of how many descriptors a packet may consist. stag uses one.
+func piecesOf(n int) string {
+	if n == 1 {
+		return ", for packets of one piece"
+	}
+	return fmt.Sprintf(", for packets of up to %d pieces", n)
 }
 
 // askZeroCopy is the fix if the kernel does not report zero copy.

@@ -23,6 +23,7 @@ const (
 
 	devIfindex  = 1
 	devFeatures = 3
+	devPieces   = 4
 	devSockets  = 6 // what the driver does for AF_XDP sockets
 
 	napiIfindex = 1
@@ -149,6 +150,21 @@ func FeaturesOf(ifindex int) (Features, error) {
 func TasksOf(ifindex int) (Tasks, error) {
 	v, err := deviceWord(ifindex, devSockets)
 	return Tasks(v), err
+}
+
+// PiecesOf returns of how many descriptors a packet in zero-copy mode may consist, of an
+// interface whose driver offers zero copy. It fails before Linux 6.6.
+func PiecesOf(ifindex int) (int, error) {
+	answers, err := ask(netdevDevGet, 0, devIfindex, ifindex)
+	if err != nil {
+		return 0, err
+	}
+	for _, a := range answers {
+		if n, ok := a.u32(devPieces); ok {
+			return int(n), nil
+		}
+	}
+	return 0, fmt.Errorf("netlink family %s does not tell of how many pieces a packet of interface %d may be", netdevFamily, ifindex)
 }
 
 // deviceWord returns an attribute of 64 bits of an interface.

@@ -187,7 +187,7 @@ func (z *zeroCopy) listen(r *rig) {
 	}
 	said, _, err := r.guest.run("stag doctor -v eth0", patience) // the exit code says that the interface is in use
 	r.Must(err)
-	for _, line := range []string{`zero copy +OK +driver virtio_net offers it`, `queue sockets +OK +stag's, on queue 0, 1`} {
+	for _, line := range []string{`zero copy +OK +driver virtio_net offers it, for packets of one piece`, `sums to send +OK +computed by stag`, `queue sockets +OK +stag's, on queue 0, 1`} {
 		if !regexp.MustCompile(line).MatchString(said) {
 			r.Errorf("stag doctor does not say %q:\n%s", line, said)
 		}
