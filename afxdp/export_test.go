@@ -59,3 +59,6 @@ func (p Pieces) completed() (n int) {
 		n++
 	}
 }
+
+// SetLevel sets how many chunks the fill ring holds.
+func (q *Queue) SetLevel(n int) { q.level = n }

@@ -23,11 +23,22 @@ func (g Goal) met() bool {
 
 // goals returns the goals that can be computed from the rows of r.
 func goals(r *Report) (list []Goal) {
-	for _, f := range []func(*Report) []Goal{choiceGoals, goodputGoals, kernelPortGoals, connectionGoals, iperf3Goals, latencyGoals, rateGoals, burstGoals, memoryGoals, idleGoals, fairnessGoals, iscsiGoals, sessionGoals,
+	for _, f := range []func(*Report) []Goal{choiceGoals, goodputGoals, kernelPortGoals, connectionGoals, queueGoals, iperf3Goals, latencyGoals, rateGoals, burstGoals, memoryGoals, idleGoals, fairnessGoals, iscsiGoals, sessionGoals,
 		portsGoals, blackoutGoals, moveGoals, drainGoals, evacuationGoals, silenceGoals, verbsGoals} {
 		list = append(list, f(r)...)
 	}
 	return list
+}
+
+// least returns the lowest median of f among the rows for which wanted is true. ok is
+// false if there is none.
+func (t *Table) least(f Figure, wanted func(Case) bool) (v float64, ok bool) {
+	for _, r := range t.Rows {
+		if m, has := r.Median[f]; has && wanted(r.Case) && (!ok || m < v) {
+			v, ok = m, true
+		}
+	}
+	return v, ok
 }
 
 // best returns the highest median of f among the rows for which wanted is true. ok is

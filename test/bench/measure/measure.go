@@ -26,6 +26,7 @@ type work struct {
 	Timeouts    uint64 // number of retransmission timeouts
 	Kicks       uint64 // number of system calls to transmit
 	Foreign     uint64 // number of received packets that arrived at another port than their connection's
+	Passed      uint64 // number of received packets that arrived at another queue of the port than their connection's
 	Lost        uint64 // number of packets that the driver refused, or that found no room in the socket
 }
 
@@ -35,7 +36,7 @@ func (w work) sub(before work) work {
 		Steps: w.Steps - before.Steps, RxPackets: w.RxPackets - before.RxPackets,
 		TxPackets: w.TxPackets - before.TxPackets, Acks: w.Acks - before.Acks,
 		Retransmits: w.Retransmits - before.Retransmits, Timeouts: w.Timeouts - before.Timeouts,
-		Kicks: w.Kicks - before.Kicks, Lost: w.Lost - before.Lost, Foreign: w.Foreign - before.Foreign,
+		Kicks: w.Kicks - before.Kicks, Lost: w.Lost - before.Lost, Foreign: w.Foreign - before.Foreign, Passed: w.Passed - before.Passed,
 	}
 }
 

@@ -55,7 +55,7 @@ func (o Options) wants(c Case) bool {
 }
 
 // tables are the functions that make all tables.
-var tables = []func(Options) *Table{choiceTable, goodputTable, kernelPortTable, sizesTable, connectionsTable, latencyTable, rateTable, microTable, takeoverTable, burstTable, memoryTable, idleTable, fairnessTable, iscsiTable, sessionsTable,
+var tables = []func(Options) *Table{choiceTable, goodputTable, kernelPortTable, sizesTable, connectionsTable, queuesTable, latencyTable, rateTable, microTable, takeoverTable, burstTable, memoryTable, idleTable, fairnessTable, iscsiTable, sessionsTable,
 	portsTable, blackoutsTable, movesTable, drainsTable, evacuationsTable, silenceTable, verbsTable}
 
 // TableNames returns the permitted values of Options.Tables.

@@ -47,6 +47,7 @@ type setting struct {
 	spin     time.Duration
 	progress rdma.Progress
 	octets   int          // octets of payload in a raw frame; 0 means as many as fit
+	queues   int          // receive and transmit queues of each end; 0 means 1
 	flows    int          // largest number of connections of a side; 0 means the default
 	router   *pair.Router // a router between the sides; nil means one cable
 	cables                // two cables between the sides
@@ -123,7 +124,7 @@ func newStage(s setting) (_ *stage, err error) {
 		}
 	}()
 	plainOnly := s.raw == notRaw && s.stacks == [2]stack{kernel, kernel}
-	st.pair, err = pair.New(pair.Config{MTU: s.mtu, ThreadedNAPI: s.threaded, ChecksumOffload: plainOnly, Router: s.router, Twin: s.cables != oneCable})
+	st.pair, err = pair.New(pair.Config{MTU: s.mtu, ThreadedNAPI: s.threaded, ChecksumOffload: plainOnly, Queues: s.queues, Router: s.router, Twin: s.cables != oneCable})
 	if err != nil {
 		return nil, err
 	}

@@ -142,6 +142,9 @@ func (s sample) values(c setting) Values {
 			v[Resent] = 1e4 * per(sender.Retransmits, sender.TxPackets)
 		}
 	}
+	if c.queues > 1 {
+		v[Passed] = 1e4 * per(sender.Passed+receiver.Passed, sender.RxPackets+receiver.RxPackets)
+	}
 	if receiver.Steps != 0 {
 		v[PerStep] = per(receiver.RxPackets, receiver.Steps)
 	}

@@ -228,7 +228,11 @@ func (v *verbs) work(ctx context.Context) (all [2]work, err error) {
 		}
 		all[side] = work{
 			Steps: c.Steps, RxPackets: c.RxPackets, TxPackets: c.TxPackets,
-			Kicks: p[0].Kicks, Lost: dropped(p[0]), Foreign: c.ForeignRx,
+			Foreign: c.ForeignRx, Passed: c.PassedIn,
+		}
+		for _, queue := range p {
+			all[side].Kicks += queue.Kicks
+			all[side].Lost += dropped(queue)
 		}
 		for _, p := range v.parties[side] {
 			s, err := p.qp.TCPStats(ctx)
