@@ -89,7 +89,6 @@ type Engine struct {
 	dir    *Directory
 	cfg    Config
 	reader *tpt.Reader // reader of Config.Table; nil without a table
-	sums   bool        // the port completes TCP checksums; Run sets it again, because the port knows it when it is bound
 
 	// The token's holder owns these fields.
 	now    clock.Instant
@@ -188,7 +187,7 @@ func New(p port.Port, dir *Directory, cfg Config) (*Engine, error) {
 		lane:      l.Lane,
 		lanes:     lanes{first: l.Lane, span: 1},
 		dir:       dir,
-		sums:      l.Sums,
+		tx:        outbox{sums: l.Sums},
 		cfg:       cfg,
 		reader:    cfg.Table.Join(),
 		flows:     make([]*flow, n),

@@ -9,6 +9,7 @@ import (
 type outbox struct {
 	room    int  // lower limit of the free places in the transmit ring
 	queued  int  // packets given to the port since the last flush
+	sums    bool // the port completes TCP checksums; Run sets it again, because the port knows it when it is bound
 	stalled bool // the link sends nothing now
 	one     [1]port.Frame
 }
@@ -60,7 +61,7 @@ func (f *flow) SendCopy(h *wire.TCPFields, payload []byte) bool {
 func (e *Engine) transmit(f *flow, h *wire.TCPFields, fr port.Frame, n int) {
 	mem := e.port.Bytes(port.Frame{Addr: fr.Addr - port.Headroom, Len: uint32(port.Headroom + n), Home: fr.Home})
 	length, sum := 0, 0
-	if e.sums && n >= leastSum {
+	if e.tx.sums && n >= leastSum {
 		length, sum = f.head.WritePartial(mem, port.Headroom, h)
 		e.count.TxSumsLeft++
 	} else {

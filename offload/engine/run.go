@@ -100,7 +100,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	defer close(e.stopped)
 	defer context.AfterFunc(ctx, e.port.Wake)()
 	e.acquire()
-	e.sums = e.port.Limits().Sums
+	e.tx.sums = e.port.Limits().Sums
 	e.token.Store(false)
 	err := e.loop(ctx)
 	e.rest.bells.End()

@@ -72,7 +72,7 @@ func TestMicroRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	rows := r.table(microName).Rows
-	if len(rows) != 2*(len(stages)+1) {
+	if len(rows) != 2*(len(stages)+2) {
 		t.Fatalf("%d rows", len(rows))
 	}
 	for _, row := range rows {
