@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/cmd/stag/pair"
+	"github.com/stag-rdma/stag/test/excuse"
 )
 
 // clientMemory says how the adapter reaches the memory of a C program.
@@ -187,7 +188,7 @@ func (ps *programStage) run(ctx context.Context, options ...string) (lines [][]f
 		all = append(all, clients[i])
 	}
 	for _, x := range clients {
-		out, err := x.output(ctx)
+		out, err := outputOf(ctx, x, all)
 		if err != nil {
 			return nil, err
 		}
@@ -198,11 +199,53 @@ func (ps *programStage) run(ctx context.Context, options ...string) (lines [][]f
 		lines = append(lines, numbers)
 	}
 	for _, server := range all[:ps.pairs] { // a server that fails has not verified its end
-		if _, err := server.output(ctx); err != nil {
+		if _, err := outputOf(ctx, server, all); err != nil {
 			return nil, err
 		}
 	}
 	return lines, nil
+}
+
+// excused is the error of a run that a fault of perftest has spoilt.
+type excused struct{ why string }
+
+func (e excused) Error() string { return e.why }
+
+// outputOf waits for the end of x, which is one of the programs of a run, and returns its output.
+// If perftest has spoilt the run, outputOf does not wait, because the programs may then wait for
+// each other for ever. It returns excused.
+func outputOf(ctx context.Context, x *process, all []*process) ([]byte, error) {
+	look := time.NewTicker(50 * time.Millisecond)
+	defer look.Stop()
+	for ended := false; !ended; {
+		select {
+		case <-x.done: // also when ctx has ended
+			ended = true
+		case <-look.C:
+		}
+		for _, y := range all {
+			if why := excuse.Of(y.out.String(), y.err.String()); why != "" {
+				return nil, excused{why}
+			}
+		}
+	}
+	return x.output(ctx)
+}
+
+// retries is how often a row was measured again, by reason.
+type retries map[string]int
+
+// until measures until perftest has not spoilt the measurement. It counts the measurements that
+// perftest has spoilt.
+func (a retries) until(measure func() (Values, error)) (Values, error) {
+	for n := 1; ; n++ {
+		v, err := measure()
+		spoilt := excused{}
+		if !errors.As(err, &spoilt) || n == excuse.Tries {
+			return v, err
+		}
+		a[spoilt.why]++
+	}
 }
 
 // lastNumbers returns the last line of perftest's output that has only numbers.

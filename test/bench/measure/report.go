@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -56,6 +57,20 @@ func (r *Report) Print(w io.Writer) error {
 	}
 	p.conditions(r)
 	return p.err
+}
+
+// retries returns a line for each fault that has spoilt measurements.
+func (r *Report) retries() (lines []string) {
+	all := retries{}
+	for _, row := range r.rows() {
+		for why, n := range row.Retries {
+			all[why] += n
+		}
+	}
+	for _, why := range slices.Sorted(maps.Keys(all)) {
+		lines = append(lines, fmt.Sprintf("Measured again: %d times, because %s.", all[why], why))
+	}
+	return lines
 }
 
 // page is a writer that keeps the first error and then writes nothing more.
@@ -221,6 +236,9 @@ func (p *page) conditions(r *Report) {
 	p.printf("Load average %s before, %s after.\n", c.Load[0], c.Load[1])
 	if len(c.Missing) != 0 {
 		p.printf("Not installed: %s.\n", strings.Join(c.Missing, ", "))
+	}
+	for _, line := range r.retries() {
+		p.printf("%s\n", line)
 	}
 	if len(c.Peers) != 0 {
 		p.printf("%s. TCP of the kernel: %s.\n", strings.Join(c.Peers, ", "), c.Control)

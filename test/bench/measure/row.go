@@ -32,6 +32,8 @@ type Row struct {
 
 	Checked string `json:"checked,omitempty"` // checksums that somebody computed for each octet; "": not said
 
+	Retries retries `json:"retries,omitempty"` // measurements that a fault of the measuring program has spoilt
+
 	run func(context.Context) (Values, error)
 }
 

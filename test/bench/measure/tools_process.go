@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -20,9 +21,27 @@ import (
 type process struct {
 	name     string
 	cmd      *exec.Cmd
-	out, err bytes.Buffer // the caller may read them when done is closed
+	out, err said
 	done     chan struct{}
 	failed   error // valid when done is closed
+}
+
+// said is what a process has written so far.
+type said struct {
+	mu sync.Mutex // guards b
+	b  bytes.Buffer
+}
+
+func (s *said) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(b)
+}
+
+func (s *said) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
 }
 
 // ownSys mounts a /sys that shows the program its own network namespace. Some programs
@@ -76,7 +95,7 @@ func (x *process) output(ctx context.Context) ([]byte, error) {
 	if x.failed != nil || ctx.Err() != nil {
 		return nil, x.complaint(ctx)
 	}
-	return x.out.Bytes(), nil
+	return []byte(x.out.String()), nil
 }
 
 // complaint says how the process ended, with the last line of its error output.
