@@ -13,6 +13,7 @@ func (qp *QP) config(number uint32) rdmap.Config {
 		Number: number, Client: cfg.Client, PD: pd.domain, Table: pd.adapter.table, Board: pd.adapter.board,
 		SendCQ: cfg.SendCQ.queue, RecvCQ: cfg.RecvCQ.queue, SendDepth: cfg.SendDepth, RecvDepth: cfg.RecvDepth,
 		MaxSGE: cfg.MaxSGE, MaxInline: cfg.MaxInline, SignalAll: cfg.SQSigAll, Rate: cfg.Rate, Reactive: cfg.Reactive, Registers: cfg.RegMR, Hold: cfg.Hold, KeepReceives: cfg.KeepReceives,
+		Denied: qp.denied,
 	}
 	if cfg.SRQ != nil {
 		c.Shared, c.RecvPD = &cfg.SRQ.queue, cfg.SRQ.pd.domain

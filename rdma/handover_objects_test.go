@@ -113,6 +113,7 @@ func TestInherited(t *testing.T) {
 	r.Must(srq.SetLimit(1))
 	quiet, err := pd.CreateQP(QPConfig{SendCQ: cq, RecvCQ: cq, SendDepth: 5, RecvDepth: 4, MaxSGE: 3, MaxInline: NoInline, Rate: 1e6, Reactive: true, RegMR: true})
 	r.Must(err)
+	r.Must(quiet.SetPeerAccess(RemoteRead))
 	_, err = quiet.PostRecv(RecvWR{ID: 77})
 	r.Must(err)
 	dead, err := pd.CreateQP(QPConfig{SendCQ: cq, RecvCQ: cq})
@@ -172,7 +173,7 @@ func TestInherited(t *testing.T) {
 	r.judge(e, mr, inner, revoked, bound, mw, cq, srq)
 	for _, was := range []*QP{quiet, dead, server} {
 		q := e.QP(was.Number())
-		if q == nil || q.State() != was.State() && was != server || q.Rate() != was.Rate() || q.pd != e.PD(pd.Number()) {
+		if q == nil || q.State() != was.State() && was != server || q.Rate() != was.Rate() || q.PeerAccess() != was.PeerAccess() || q.pd != e.PD(pd.Number()) {
 			t.Fatalf("QP %d: %v", was.Number(), q)
 		}
 		got, want := q.Config(), was.Config()

@@ -212,7 +212,7 @@ func (s *succession) makeQPs(a *Adapter, list []legacyQP, now clock.Instant) err
 		if pd == nil || send == nil || recv == nil || (srq == nil) != (x.srq == 0) || (srq == nil) != (x.recvDepth != 0) || s.estate.qps[x.number] != nil {
 			return contradiction("QP %d of PD %d, CQs %d and %d, SRQ %d", x.number, x.pd, x.sendCQ, x.recvCQ, x.srq)
 		}
-		qp := &QP{adapter: a, pd: pd, done: make(chan struct{}), cfg: QPConfig{
+		qp := &QP{adapter: a, pd: pd, done: make(chan struct{}), denied: denied(x.access), cfg: QPConfig{
 			SendCQ: send, RecvCQ: recv, SendDepth: x.sendDepth, RecvDepth: x.recvDepth, MaxSGE: x.maxSGE, MaxInline: x.maxInline,
 			SQSigAll: x.sigAll, RegMR: x.regMR, Reactive: x.reactive, SRQ: srq, AsyncNotify: x.asyncNotify, Hold: x.hold, Client: x.client, KeepReceives: x.keep,
 		}}

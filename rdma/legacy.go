@@ -61,13 +61,14 @@ type legacyQP struct {
 	hold                                    time.Duration // this, client and keep: from version 2 on
 	client                                  uint32
 	keep                                    bool
+	access                                  Access // from version 3 on
 	stage                                   stage
 	agreed                                  Conn
 	flow                                    engine.FlowID // the connection, or 0
 	image                                   []byte        // of a QP without a connection
 }
 
-var legacyFormat = pack.Format{Name: "objects of an adapter", Kind: 0x52444d41, Version: 2}
+var legacyFormat = pack.Format{Name: "objects of an adapter", Kind: 0x52444d41, Version: 3}
 
 // Limits of an encoding.
 const (
@@ -131,6 +132,11 @@ func (q *legacyQP) code(c *pack.Coder) {
 		pack.Uint(c, &q.client)
 		c.Bool(&q.keep)
 	}
+	if c.Version() >= 3 {
+		pack.Uint(c, &q.access)
+	} else {
+		q.access = remoteAccess
+	}
 	pack.Uint(c, &q.stage)
 	pack.Uint(c, &q.flow)
 	c.Octets(&q.image, mostImage)
@@ -146,6 +152,9 @@ func (q *legacyQP) code(c *pack.Coder) {
 	c.Octets(&a.PrivateData, maxPrivate+4)
 	pack.Uint(c, &a.Extensions)
 	c.Text(&a.Path, mostText)
+	if q.access&^remoteAccess != 0 {
+		c.Fail("QP %d with access %v", q.number, q.access)
+	}
 	if q.stage > connected || q.stage == connecting || q.number < 2 || q.number > maxQPNumber {
 		c.Fail("QP %d in stage %d", q.number, q.stage)
 	}

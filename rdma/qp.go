@@ -14,6 +14,7 @@ import (
 	"github.com/stag-rdma/stag/offload/clock"
 	"github.com/stag-rdma/stag/offload/rdmap"
 	"github.com/stag-rdma/stag/offload/stream"
+	"github.com/stag-rdma/stag/tpt"
 )
 
 // QPConfig is the configuration of a QP. SendCQ and RecvCQ must be set. A zero in
@@ -159,6 +160,7 @@ type QP struct {
 	machine *rdmap.QP
 	distant *distantQP // the QP in the daemon; nil: there is no daemon
 	cfg     QPConfig
+	denied  tpt.Rights    // rights of the peer that the machine denies from the start
 	done    chan struct{} // channel that is closed when the connection is gone
 
 	conn  atomic.Pointer[adapter.Conn] // the connection; nil until the QP has taken it over

@@ -94,7 +94,7 @@ func (q *QP) placeEarly(ulpdu []byte, tail mpa.Tail) {
 	case s.Opcode != wire.OpWrite:
 		return
 	}
-	mem, f := a.memo.Check(q.cfg.Table, access)
+	mem, f := q.checkPeer(&a.memo, access)
 	if f != tpt.OK {
 		return
 	}

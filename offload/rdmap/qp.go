@@ -57,6 +57,10 @@ type Config struct {
 	// headers, Read Requests, atomic operations and Immediate Data do not count.
 	Rate uint64
 
+	// Denied are rights that the peer does not have through this QP, until Deny: RemoteWrite,
+	// RemoteRead and RemoteAtomic.
+	Denied tpt.Rights
+
 	// SendRing and RecvRing are memory for the queues, laid out for the depths and
 	// limits above. A queue without a ring allocates its own memory.
 	SendRing, RecvRing *work.Ring
@@ -97,6 +101,8 @@ type QP struct {
 	reached  reached
 	flushing atomic.Bool // a goroutine flushes the dead QP
 	cause    Cause       // reason for the end of the connection; it does not change after state becomes Terminate or Errored
+
+	denied atomic.Uint32 // see Deny
 
 	// Step owns these fields.
 	rx       *mpa.Deframer
@@ -184,6 +190,7 @@ func New(c Config) *QP {
 		requests: ddp.NewQueue(),
 		msn:      [queues]uint32{1, 1, 1, 1},
 	}
+	q.Deny(c.Denied)
 	q.SetRate(c.Rate)
 	q.sq.Init(c.SendRing, c.SendDepth, c.MaxSGE, c.MaxInline)
 	if c.SignalAll {

@@ -59,7 +59,7 @@ func (q *QP) acceptRequest(s *ddp.Segment, r inRead) {
 
 // source returns the memory that the peer reads.
 func (q *QP) source(stag tpt.STag, to uint64, n uint32) ([]byte, tpt.Fault) {
-	return q.known().peers.Check(q.cfg.Table, tpt.Access{
+	return q.checkPeer(&q.known().peers, tpt.Access{
 		STag: stag, PD: q.cfg.PD, QP: q.cfg.Number, Right: tpt.RemoteRead, TO: to, Len: n,
 	})
 }

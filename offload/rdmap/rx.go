@@ -161,7 +161,7 @@ func (q *QP) recvWrite(s *ddp.Segment) Code {
 	if len(s.Payload) == 0 {
 		return Code{} // RFC 5041 §5.2: the STag of an empty Write is not checked
 	}
-	mem, f := q.known().peers.Check(q.cfg.Table, tpt.Access{
+	mem, f := q.checkPeer(&q.known().peers, tpt.Access{
 		STag: s.STag, PD: q.cfg.PD, QP: q.cfg.Number,
 		Right: tpt.RemoteWrite, TO: s.TO, Len: uint32(len(s.Payload)),
 	})

@@ -63,7 +63,7 @@ func (q *QP) beginAtomicResponse(r *inRead) bool {
 // order. The offset and the address must both be multiples of 8 (RFC 7306 §8.2). arrives says
 // that the Request is being received, so that it can wait for memory.
 func (q *QP) word(r *wire.AtomicRequestFields, arrives bool) ([]byte, Code) {
-	mem, f := q.known().peers.Check(q.cfg.Table, tpt.Access{
+	mem, f := q.checkPeer(&q.known().peers, tpt.Access{
 		STag: r.STag, PD: q.cfg.PD, QP: q.cfg.Number, Right: tpt.RemoteAtomic, TO: r.TO, Len: wire.AtomicLen,
 	})
 	if f == tpt.Unresolved && arrives {

@@ -293,12 +293,22 @@ func (q *qp) note(a *proto.QPAttr) {
 			*f.to = *f.from
 		}
 	}
+	if a.Mask&maskAccess != 0 {
+		q.allow(rdma.Access(a.Access))
+	}
 	if a.Mask&maskAV != 0 {
 		q.attr.DGID = a.DGID
 	}
 	if a.Mask&maskEnSQDNotify != 0 {
 		q.asksSQD = true
 	}
+}
+
+// allow enforces the access flags of the client. Flags that do not concern the peer have no
+// effect. A QP whose client gives no flags allows everything.
+func (q *qp) allow(access rdma.Access) {
+	const remote = rdma.RemoteWrite | rdma.RemoteRead | rdma.RemoteAtomic
+	q.qp.SetPeerAccess(access & remote) // fails for other flags only
 }
 
 func (c *client) queryQP(m *proto.Message) (reply, error) {

@@ -4,6 +4,9 @@
 #include <rdma/rdma_verbs.h>
 #include <string.h>
 
+// The connection manager lets the peer do everything that regions and windows give it a right to.
+enum { CM_ACCESS = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC };
+
 // make_cq makes a CQ with a channel of its own for the identifier, as programs expect that
 // pass no CQ.
 static int make_cq(struct rdma_cm_id *cm, uint32_t depth, struct ibv_comp_channel **channel, struct ibv_cq **cq)
@@ -80,7 +83,7 @@ static int check(struct rdma_cm_id *cm, struct ibv_qp_init_attr_ex *attr)
 
 int rdma_create_qp_ex(struct rdma_cm_id *cm, struct ibv_qp_init_attr_ex *attr)
 {
-	struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT, .port_num = cm->port_num};
+	struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT, .port_num = cm->port_num, .qp_access_flags = CM_ACCESS};
 	struct ibv_qp *qp;
 	int error;
 
@@ -181,7 +184,7 @@ int rdma_init_qp_attr(struct rdma_cm_id *cm, struct ibv_qp_attr *attr, int *mask
 	switch (state) {
 	case IBV_QPS_INIT:
 		attr->port_num = cm->port_num;
-		attr->qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+		attr->qp_access_flags = CM_ACCESS;
 		*mask |= IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
 		return 0;
 	case IBV_QPS_RTR:
