@@ -19,6 +19,7 @@ type rest struct {
 	vain   int           // number of steps in a row that moved nothing
 	asleep atomic.Bool   // Run sleeps; any goroutine may read it
 	alarm  clock.Instant // time at which the current sleep of Run ends
+	plain  int           // number of sleeps without a yield before them that are left; only Run uses it
 	moved  uint64        // packets moved when streams was last called; only Run uses it
 	bells  bell.Set      // bells of other processes, which the goroutine of Run serves; any goroutine may change it
 }
@@ -137,9 +138,12 @@ func (e *Engine) loop(ctx context.Context) error {
 			continue
 		}
 		if !yielded {
-			yield()
 			yielded = true
-			continue
+			if e.mayYield() {
+				yield()
+				e.yielded(clock.Now().Sub(now))
+				continue
+			}
 		}
 		if now.Sub(busy) < e.cfg.Spin {
 			continue
@@ -173,6 +177,31 @@ func (e *Engine) loop(ctx context.Context) error {
 // fills the receive ring. The engine then finds the packets without a sleep and a
 // wake-up. If no thread waits, yield costs a system call.
 func yield() { _, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
+
+// A program that polls memory makes no system call. If the engine yields to such a program, the
+// program keeps the processor for a whole slice, and the frame that it polls for waits. The kernel
+// wakes a sleeping engine at once. After a long yield, an engine that serves other programs
+// therefore sleeps without a yield for a while.
+const (
+	longYield = 200 * time.Microsecond // a switch to a thread that yields, and back, takes a few µs
+	noYields  = 1000                   // number of sleeps without a yield after a long one
+)
+
+// mayYield reports whether Run yields before it sleeps.
+func (e *Engine) mayYield() bool {
+	if e.rest.plain == 0 {
+		return true
+	}
+	e.rest.plain--
+	return false
+}
+
+// yielded takes the time of a yield into account.
+func (e *Engine) yielded(took time.Duration) {
+	if took > longYield && e.rest.bells.Some() {
+		e.rest.plain = noYields
+	}
+}
 
 // A short sleep does not end when frames arrive. Waking an engine for the first packet
 // of a burst costs the other end, or the thread that carries the packets, more than the
