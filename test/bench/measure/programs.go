@@ -24,7 +24,14 @@ const (
 	ofProgram clientMemory = ""       // the program uses the Go library: the memory is in the same process
 	copied    clientMemory = "copied" // memory of malloc: the kernel copies
 	mapped    clientMemory = "mapped" // a shared file: the daemon maps it
+
+	// The program is a Go program whose adapter is in the daemon. Its memory is a shared file. As with
+	// C programs, there are as many threads that poll as programs and daemons together.
+	goThrough clientMemory = "through the daemon"
 )
+
+// isC reports whether the programs are C programs.
+func (m clientMemory) isC() bool { return m == copied || m == mapped }
 
 // programCase is a test of perftest between two programs. With memory of a C program,
 // the programs are perftest's own, and each side has a daemon. Otherwise they are stag
@@ -40,8 +47,11 @@ type programCase struct {
 // title names the case without its size.
 func (c programCase) title() string {
 	who := "Go library"
-	if c.memory != ofProgram {
+	switch {
+	case c.memory.isC():
 		who = "C program, " + string(c.memory)
+	case c.memory == goThrough:
+		who = "Go program " + string(c.memory)
 	}
 	if c.kernelPort {
 		who += ", kernel port"
@@ -60,7 +70,7 @@ type programStage struct {
 
 // build builds what the case needs of this checkout.
 func (c programCase) build(ctx context.Context) error {
-	if c.memory == ofProgram {
+	if !c.memory.isC() {
 		_, err := stagCommand(ctx)
 		return err
 	}
@@ -145,7 +155,10 @@ func (ps *programStage) start(ctx context.Context, side pair.Side, i int, option
 	if side == from {
 		args = append(args, ps.pair.Ends[to].V4.Addr().String())
 	}
-	if ps.memory == ofProgram {
+	switch ps.memory {
+	case goThrough:
+		return startProcess(ctx, ps.pair, side, ps.stag, append([]string{"perf", ps.test, "--daemon=" + ps.socket(side)}, args...))
+	case ofProgram:
 		return startProcess(ctx, ps.pair, side, ps.stag, append(append([]string{"perf", ps.test}, ps.carrier(side, "-d")...), args...))
 	}
 	libraries, err := verbsLibraries(ctx)
