@@ -106,7 +106,7 @@ func (qp *QP) bequeath(now clock.Instant) (q legacyQP, err error) {
 	q = legacyQP{
 		number: qp.Number(), pd: uint32(qp.pd.domain), sendCQ: cfg.SendCQ.number, recvCQ: cfg.RecvCQ.number,
 		sendDepth: cfg.SendDepth, recvDepth: cfg.RecvDepth, maxSGE: cfg.MaxSGE, maxInline: cfg.MaxInline,
-		sigAll: cfg.SQSigAll, regMR: cfg.RegMR, reactive: cfg.Reactive, asyncNotify: cfg.AsyncNotify, hold: cfg.Hold, client: cfg.Client, keep: cfg.KeepReceives, access: qp.PeerAccess(),
+		sigAll: cfg.SQSigAll, regMR: cfg.RegMR, reactive: cfg.Reactive, asyncNotify: cfg.AsyncNotify, hold: cfg.Hold, client: cfg.Client, keep: cfg.KeepReceives, access: qp.PeerAccess(), frames: cfg.ClientFrames,
 		fatal: qp.fatal.Load() != untold, last: qp.last.Load() != untold, heard: qp.heard.Load() != untold, empty: qp.empty.Load() != untold,
 		started: qp.started.Load(), stage: qp.stage, agreed: qp.agreed,
 	}

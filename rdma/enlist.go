@@ -10,7 +10,7 @@ import (
 func (qp *QP) config(number uint32) rdmap.Config {
 	pd, cfg := qp.pd, &qp.cfg
 	c := rdmap.Config{
-		Number: number, Client: cfg.Client, PD: pd.domain, Table: pd.adapter.table, Board: pd.adapter.board,
+		Number: number, Client: cfg.Client, ClientFrames: cfg.ClientFrames, PD: pd.domain, Table: pd.adapter.table, Board: pd.adapter.board,
 		SendCQ: cfg.SendCQ.queue, RecvCQ: cfg.RecvCQ.queue, SendDepth: cfg.SendDepth, RecvDepth: cfg.RecvDepth,
 		MaxSGE: cfg.MaxSGE, MaxInline: cfg.MaxInline, SignalAll: cfg.SQSigAll, Rate: cfg.Rate, Reactive: cfg.Reactive, Registers: cfg.RegMR, Hold: cfg.Hold, KeepReceives: cfg.KeepReceives,
 		Denied: qp.denied,

@@ -214,7 +214,7 @@ func (s *succession) makeQPs(a *Adapter, list []legacyQP, now clock.Instant) err
 		}
 		qp := &QP{adapter: a, pd: pd, done: make(chan struct{}), denied: denied(x.access), cfg: QPConfig{
 			SendCQ: send, RecvCQ: recv, SendDepth: x.sendDepth, RecvDepth: x.recvDepth, MaxSGE: x.maxSGE, MaxInline: x.maxInline,
-			SQSigAll: x.sigAll, RegMR: x.regMR, Reactive: x.reactive, SRQ: srq, AsyncNotify: x.asyncNotify, Hold: x.hold, Client: x.client, KeepReceives: x.keep,
+			SQSigAll: x.sigAll, RegMR: x.regMR, Reactive: x.reactive, SRQ: srq, AsyncNotify: x.asyncNotify, Hold: x.hold, Client: x.client, ClientFrames: x.frames, KeepReceives: x.keep,
 		}}
 		if s.how.Context != nil {
 			qp.cfg.Context = s.how.Context(x.number)

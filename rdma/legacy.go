@@ -61,7 +61,8 @@ type legacyQP struct {
 	hold                                    time.Duration // this, client and keep: from version 2 on
 	client                                  uint32
 	keep                                    bool
-	access                                  Access // from version 3 on
+	access                                  Access // this and frames: from version 3 on
+	frames                                  int    // ClientFrames
 	stage                                   stage
 	agreed                                  Conn
 	flow                                    engine.FlowID // the connection, or 0
@@ -134,6 +135,7 @@ func (q *legacyQP) code(c *pack.Coder) {
 	}
 	if c.Version() >= 3 {
 		pack.Uint(c, &q.access)
+		pack.Int(c, &q.frames, 0, mostNumber)
 	} else {
 		q.access = remoteAccess
 	}

@@ -80,6 +80,13 @@ type QPConfig struct {
 	// client. Over the kernel's TCP, Client has no effect.
 	Client uint32
 
+	// ClientFrames is how many transmit frames of a queue all QPs of Client may hold at a time.
+	// A frame is held until the peer has acknowledged its octets. A QP that may hold no more
+	// waits. All QPs of a client must have the same ClientFrames. 0 means no limit but this one: a
+	// client may hold three frames for each frame that is free, so that clients whose peers do
+	// not read leave room for others. Over the kernel's TCP, ClientFrames has no effect.
+	ClientFrames int
+
 	// KeepReceives leaves receives posted when the connection ends in good order. They are
 	// flushed by Fail and by Close. QPs of InfiniBand do so: they do not hear of a peer that
 	// destroys its QP, and a program that has just got its last message does not expect that
@@ -137,6 +144,9 @@ func (c QPConfig) fill() (QPConfig, error) {
 		if *f.value < 1 || *f.value > f.most {
 			errs = append(errs, fmt.Errorf("%s is %d: choose 1 to %d", f.name, *f.value, f.most))
 		}
+	}
+	if c.ClientFrames < 0 || c.ClientFrames != 0 && c.Client == 0 {
+		errs = append(errs, fmt.Errorf("ClientFrames is %d and Client is %d: choose 0, or a number for a Client", c.ClientFrames, c.Client))
 	}
 	if err := checkRate(c.Rate); err != nil {
 		errs = append(errs, err)

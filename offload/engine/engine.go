@@ -180,7 +180,7 @@ func New(p port.Port, dir *Directory, cfg Config) (*Engine, error) {
 	}
 	n := dir.Len()
 	cfg.TCP.Rings = tcp.NewRings()
-	return &Engine{
+	e := &Engine{
 		port:      p,
 		limits:    l,
 		queue:     l.Queue,
@@ -203,7 +203,9 @@ func New(p port.Port, dir *Directory, cfg Config) (*Engine, error) {
 		doorbells: newDoorbells(n),
 		stopped:   make(chan struct{}),
 		halted:    make(chan struct{}, 1),
-	}, nil
+	}
+	e.line.frames = &e.frames
+	return e, nil
 }
 
 // Queue returns the port's queue that this engine serves.

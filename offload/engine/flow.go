@@ -71,7 +71,7 @@ func (f *flow) Take() (port.Frame, bool) {
 		f.wants = true
 		return port.Frame{}, false
 	}
-	if f.held >= e.frames.txShare() || !e.frames.stock(reserve) {
+	if f.held >= e.frames.txShare() || f.group != nil && e.line.full(f.group) || !e.frames.stock(reserve) {
 		// A flow that holds frames is served when the octets in these frames are
 		// acknowledged. Serving the flow earlier would keep the processor busy with
 		// flows whose peers do not read.
@@ -83,6 +83,9 @@ func (f *flow) Take() (port.Frame, bool) {
 	f.quota--
 	f.held++
 	e.frames.lent++
+	if f.group != nil {
+		f.group.lent++
+	}
 	return e.frames.takeSpare(), true
 }
 
@@ -90,6 +93,9 @@ func (f *flow) Take() (port.Frame, bool) {
 func (f *flow) Free(fr port.Frame) {
 	f.held--
 	f.e.frames.lent--
+	if f.group != nil {
+		f.group.lent--
+	}
 	f.back++
 	f.e.frames.freed = append(f.e.frames.freed, fr)
 }

@@ -6,14 +6,19 @@ import "github.com/stag-rdma/stag/offload/stream"
 // take turns, and the flows of a client take turns among themselves (deficit round robin).
 // A client with many flows therefore gets no more than a client with one.
 //
+// A client that holds too many frames is parked: its flows wait outside of the line until the client
+// may hold more. See full.
+//
 // Within a client, the flows are in the order of arrival, and each flow is in the line at most
 // once.
 type line struct {
 	first, last *group // clients with flows that wait
-	n           int    // flows that wait
+	n           int    // flows that wait, without those of parked clients
 	own         group  // flows of no client, such as those of the process itself
 
 	clients map[uint32]*group // groups of the clients that have flows at this engine
+	parked  []*group          // clients with flows that wait, outside of the line
+	frames  *frames           // frames of the engine; nil: no client is ever full
 }
 
 // group is the flows of one client.
@@ -21,9 +26,14 @@ type group struct {
 	client uint32
 	flows  int // number of flows with a connection; see groupOf
 
+	lent int // transmit frames that the flows hold
+	most int // limit of lent; 0: there is none but that of full
+
 	first, last *flow // flows that wait
+	n           int   // number of flows that wait
 	behind      *group
 	waits       bool // the group is in the line
+	parked      bool // the group is in line.parked
 	left        int  // frames that the group may fill before it waits behind the others; at least 1-turn
 }
 
@@ -40,10 +50,61 @@ func (l *line) join(f *flow) {
 		g.last.behind = f
 	}
 	g.last = f
-	l.n++
-	if !g.waits {
+	g.n++
+	switch {
+	case g.waits:
+		l.n++
+	case g.parked:
+	case l.full(g):
+		l.park(g)
+	default:
 		l.append(g)
 	}
+}
+
+// greed is how many frames a client may hold for each frame that is free. A lone client may
+// therefore hold three quarters of the pool. If clients hold all that they may, each holds the same,
+// and a part of the pool remains free for clients that come later, however many there are.
+const greed = 3
+
+// full reports whether a client may hold no more frames now. The flows of no client are never full.
+func (l *line) full(g *group) bool {
+	if g.client == 0 || l.frames == nil || g.lent == 0 {
+		return false
+	}
+	return g.lent >= greed*(pool(l.frames.limits)-l.frames.lent) || g.most != 0 && g.lent >= g.most
+}
+
+// park lets a group wait outside of the line.
+func (l *line) park(g *group) {
+	g.parked, l.parked = true, append(l.parked, g)
+}
+
+// unpark appends the parked groups that may hold more frames.
+func (l *line) unpark() {
+	still := l.parked[:0]
+	for _, g := range l.parked {
+		switch {
+		case g.first == nil:
+			g.parked = false
+		case l.full(g):
+			still = append(still, g)
+		default:
+			g.parked = false
+			l.append(g)
+		}
+	}
+	clear(l.parked[len(still):])
+	l.parked = still
+}
+
+// stuck returns how many frames parked clients hold. They do not come back soon if the peers do not
+// read, and must not keep others from sending.
+func (l *line) stuck() (n int) {
+	for _, g := range l.parked {
+		n += g.lent
+	}
+	return n
 }
 
 // of returns the group of f.
@@ -56,6 +117,7 @@ func (l *line) of(f *flow) *group {
 
 func (l *line) append(g *group) {
 	g.waits, g.behind = true, nil
+	l.n += g.n
 	if l.first == nil {
 		l.first = g
 	} else {
@@ -68,6 +130,7 @@ func (l *line) append(g *group) {
 func (l *line) remove() (g *group) {
 	g = l.first
 	l.first, g.behind, g.waits = g.behind, nil, false
+	l.n -= g.n
 	return g
 }
 
@@ -79,6 +142,7 @@ func (l *line) next() *flow {
 	}
 	f := g.first
 	g.first, f.behind, f.waits = f.behind, nil, false
+	g.n--
 	l.n--
 	if g.first == nil {
 		l.remove()
@@ -87,10 +151,15 @@ func (l *line) next() *flow {
 }
 
 // charge says that a flow of g has filled n frames, at most turn, in its turn. A turn costs at
-// least one frame. When the frames of g are used up, it waits behind the others.
+// least one frame. When the frames of g are used up, it waits behind the others. If g may hold no
+// more frames, it is parked.
 func (l *line) charge(g *group, n int) {
 	if g.left -= max(n, 1); g.left <= 0 && l.first == g {
 		l.append(l.remove())
+	}
+	if g.waits && l.full(g) {
+		l.drop(g)
+		l.park(g)
 	}
 }
 
@@ -113,8 +182,11 @@ func (l *line) leave(f *flow) {
 		g.last = before
 	}
 	f.behind, f.waits = nil, false
-	l.n--
-	if g.first == nil {
+	g.n--
+	if g.waits {
+		l.n--
+	}
+	if g.first == nil && g.waits {
 		l.drop(g)
 	}
 }
@@ -134,6 +206,7 @@ func (l *line) drop(g *group) {
 		l.last = before
 	}
 	g.behind, g.waits = nil, false
+	l.n -= g.n
 }
 
 // groupOf returns the group of a flow with this upper layer, or nil if it belongs to no
@@ -149,6 +222,7 @@ func (e *Engine) groupOf(ulp stream.ULP) *group {
 		g = &group{client: client}
 		e.line.clients[client] = g
 	}
+	g.most = u.Frames()
 	g.flows++
 	return g
 }
@@ -161,6 +235,7 @@ func (e *Engine) leaves(f *flow) {
 	if f.group = nil; g == nil {
 		return
 	}
+	g.lent -= f.held // Free counts them for no client any more
 	if g.flows--; g.flows == 0 {
 		delete(e.line.clients, g.client)
 	}

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/stag-rdma/stag/offload/port"
 )
 
 // TestLine: the flows of a client come out in the order of arrival, each once. A flow that
@@ -80,7 +82,7 @@ func TestLineOfClients(t *testing.T) {
 // TestLineAtRandom compares the line with its invariants in random orders of calls.
 func TestLineAtRandom(t *testing.T) {
 	luck := rand.New(rand.NewPCG(1, 2))
-	var l line
+	l := line{frames: &frames{limits: port.Limits{TxFrames: 2*reserve + 400}}}
 	var flows []*flow
 	for i := range 12 {
 		f := &flow{id: FlowID(i)}
@@ -94,7 +96,22 @@ func TestLineAtRandom(t *testing.T) {
 	}
 	for range 20000 {
 		f := flows[luck.IntN(len(flows))]
-		switch luck.IntN(4) {
+		switch luck.IntN(6) {
+		case 4: // frames come and go
+			if g := l.of(f); g.client != 0 {
+				n := min(luck.IntN(200), 400-l.frames.lent)
+				g.lent, l.frames.lent = g.lent+n, l.frames.lent+n
+			}
+		case 5:
+			g := l.of(f)
+			n := luck.IntN(g.lent + 1)
+			g.lent, l.frames.lent = g.lent-n, l.frames.lent-n
+			l.unpark()
+			for _, p := range l.parked {
+				if p.first == nil || !l.full(p) {
+					t.Fatalf("group %+v stays parked", p)
+				}
+			}
 		case 0, 1:
 			l.join(f)
 		case 2:
@@ -114,6 +131,17 @@ func TestLineAtRandom(t *testing.T) {
 				if n++; !f.waits || l.of(f) != g || f.behind == nil && g.last != f {
 					t.Fatalf("flow %+v in the line", f)
 				}
+			}
+		}
+		if n != l.n {
+			t.Fatalf("the line has %d flows, and says %d", n, l.n)
+		}
+		for _, g := range l.parked {
+			if g.waits || !g.parked {
+				t.Fatalf("group %+v is parked and in the line", g)
+			}
+			for f := g.first; f != nil; f = f.behind {
+				n++
 			}
 		}
 		for _, f := range flows {

@@ -75,7 +75,9 @@ func (l *flight) look(now clock.Instant, lent int, waiting bool) {
 
 // mayLend reports whether more frames may be in flight. Only the peer and the network
 // limit a single flow.
-func (e *Engine) mayLend() bool { return (e.open == 1 || e.frames.lent < e.flight.most) && e.roomy() }
+func (e *Engine) mayLend() bool {
+	return (e.open == 1 || e.frames.lent-e.line.stuck() < e.flight.most) && e.roomy()
+}
 
 // allowance returns how many frames a flow may fill that is served out of turn because
 // of an event. allowance returns 0 while other flows wait.
@@ -113,7 +115,8 @@ func (e *Engine) resume() {
 
 // takeTurns lets the flows in line fill frames and send them, in order.
 func (e *Engine) takeTurns() {
-	e.flight.look(e.now, e.frames.lent, e.line.n != 0)
+	e.line.unpark()
+	e.flight.look(e.now, e.frames.lent-e.line.stuck(), e.line.n != 0)
 	begin := e.count.TxPackets
 	for e.line.n != 0 && len(e.retry) == 0 && e.mayLend() && e.frames.stock(reserve) {
 		if e.count.TxPackets-begin >= turnsMost {

@@ -21,7 +21,9 @@ type Config struct {
 	Client uint32 // client of the process that the QP works for; 0: the process itself
 	PD     tpt.PD
 	Table  *tpt.Table
-	Board  *signal.Board
+
+	ClientFrames int // transmit frames of a queue that all QPs of Client may hold; 0: no limit
+	Board        *signal.Board
 
 	SendCQ, RecvCQ       *work.CQ // CQs of the two queues; they may be the same CQ
 	SendDepth, RecvDepth int      // work requests that a queue holds, at least 1
@@ -240,6 +242,9 @@ func (q *QP) Number() uint32 { return q.cfg.Number }
 
 // Client implements stream.Client.
 func (q *QP) Client() uint32 { return q.cfg.Client }
+
+// Frames implements stream.Client.
+func (q *QP) Frames() int { return q.cfg.ClientFrames }
 
 // State returns the QP's state now. Drained is RTS with a send queue that waits for
 // Resume.

@@ -119,6 +119,10 @@ type Client interface {
 	// Client returns the number of the client. 0 means the process itself. The number does
 	// not change while the ULP has a stream.
 	Client() uint32
+
+	// Frames returns how many transmit frames of a queue all ULPs of the client may hold at a
+	// time. 0 means no limit. The number is the same for all ULPs of a client.
+	Frames() int
 }
 
 // Placer is a ULP that knows the place of octets before they arrive, such as the rest of a

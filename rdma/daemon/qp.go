@@ -141,7 +141,7 @@ func (c *client) partsOf(p *proto.QP) (cfg rdma.QPConfig, domain *pd, err error)
 	if err != nil {
 		return cfg, nil, err
 	}
-	cfg = rdma.QPConfig{SendCQ: send.cq, RecvCQ: recv.cq, SQSigAll: p.Flags&proto.QPSignalAll != 0, AsyncNotify: true, Client: c.number, KeepReceives: p.Flags&proto.QPNoKeep == 0}
+	cfg = rdma.QPConfig{SendCQ: send.cq, RecvCQ: recv.cq, SQSigAll: p.Flags&proto.QPSignalAll != 0, AsyncNotify: true, Client: c.number, ClientFrames: int(c.account.limit[ofFrames]), KeepReceives: p.Flags&proto.QPNoKeep == 0}
 	if p.Flags&proto.QPNoHold == 0 {
 		cfg.Hold = rdma.HoldForever
 	}

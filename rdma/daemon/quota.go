@@ -20,6 +20,7 @@ type Quota struct {
 	Rings    int64 // octets of all rings
 	Mapped   int64 // octets of regions
 	InFlight int   // attempts to connect, to accept or to disconnect at a time
+	Frames   int   // transmit frames that the QPs hold, for each queue of a port; more wait
 }
 
 // resource is something that a Quota limits.
@@ -39,6 +40,7 @@ const (
 	ofRings
 	ofMapped
 	ofInFlight
+	ofFrames
 	resources
 )
 
@@ -62,6 +64,7 @@ var limits = [resources]struct {
 	ofRings:    {"rings", 1 << 30, unix.ENOMEM},
 	ofMapped:   {"mapped", 1 << 40, unix.ENOMEM},
 	ofInFlight: {"inflight", 1024, unix.EAGAIN},
+	ofFrames:   {"frames", 4096, 0}, // the engine enforces it: the QPs wait
 }
 
 // fields returns the limits of q in the order of resources.
@@ -85,7 +88,7 @@ func (q *Quota) fields() [resources]func(int64) int64 {
 	return [resources]func(int64) int64{
 		ofPDs: number(&q.PDs), ofChannels: number(&q.Channels), ofCQs: number(&q.CQs), ofQPs: number(&q.QPs), ofSRQs: number(&q.SRQs),
 		ofRegions: number(&q.Regions), ofWindows: number(&q.Windows), ofIDs: number(&q.IDs), ofStreams: number(&q.Streams),
-		ofCQSlots: number(&q.CQSlots), ofRings: octets(&q.Rings), ofMapped: octets(&q.Mapped), ofInFlight: number(&q.InFlight),
+		ofCQSlots: number(&q.CQSlots), ofRings: octets(&q.Rings), ofMapped: octets(&q.Mapped), ofInFlight: number(&q.InFlight), ofFrames: number(&q.Frames),
 	}
 }
 
@@ -128,10 +131,14 @@ func QuotaNames() (names []string) {
 }
 
 // QuotaDefaults returns a line for each limit: its name, its default, and the errno of a client
-// that wants more.
+// that wants more. The errno is none if the client only waits.
 func QuotaDefaults() (list []string) {
 	for _, l := range limits {
-		list = append(list, fmt.Sprintf("%s %d %s", l.name, l.preset, unix.ErrnoName(l.errno)))
+		name := unix.ErrnoName(l.errno)
+		if l.errno == 0 {
+			name = "none"
+		}
+		list = append(list, fmt.Sprintf("%s %d %s", l.name, l.preset, name))
 	}
 	return list
 }
