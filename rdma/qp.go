@@ -83,7 +83,7 @@ type QPConfig struct {
 	// ClientFrames is how many transmit frames of a queue all QPs of Client may hold at a time.
 	// A frame is held until the peer has acknowledged its octets. A QP that may hold no more
 	// waits. All QPs of a client must have the same ClientFrames. 0 means no limit but this one: a
-	// client may hold three frames for each frame that is free, so that clients whose peers do
+	// client may hold two frames for each frame that is free, so that clients whose peers do
 	// not read leave room for others. Over the kernel's TCP, ClientFrames has no effect.
 	ClientFrames int
 

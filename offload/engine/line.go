@@ -63,9 +63,9 @@ func (l *line) join(f *flow) {
 }
 
 // greed is how many frames a client may hold for each frame that is free. A lone client may
-// therefore hold three quarters of the pool. If clients hold all that they may, each holds the same,
+// therefore hold two thirds of the pool. If clients hold all that they may, each holds the same,
 // and a part of the pool remains free for clients that come later, however many there are.
-const greed = 3
+const greed = 2
 
 // full reports whether a client may hold no more frames now. The flows of no client are never full.
 func (l *line) full(g *group) bool {
