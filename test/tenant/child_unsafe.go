@@ -106,7 +106,7 @@ func obey(words []string) (string, error) {
 	var a, b, c uint64
 	verb, rest := words[0], words[1:]
 	file := ""
-	if verb == "exec" {
+	if verb == "exec" || verb == "named" {
 		file, rest = rest[0], rest[1:]
 	}
 	for i, to := range []*uint64{&a, &b, &c} {
@@ -127,6 +127,8 @@ func obey(words []string) (string, error) {
 		return number(mapped(0, a, shared, -1, 3))
 	case "huge":
 		return number(mapped(0, a, shared|unix.MAP_HUGETLB, -1, 3))
+	case "named":
+		return number(named(file, a))
 	case "memfd":
 		return number(ofFile(a, unix.MAP_SHARED, 3))
 	case "copied":
@@ -169,6 +171,19 @@ func number(n uint64, err error) (string, error) { return fmt.Sprint(n), err }
 func mapped(at uintptr, n uint64, flags, fd, prot int) (uint64, error) {
 	p, err := unix.MmapPtr(fd, 0, pointer(uint64(at)), uintptr(n), prot, flags)
 	return uint64(uintptr(p)), err
+}
+
+// named makes a file with n octets and maps it.
+func named(path string, n uint64) (uint64, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	if err := f.Truncate(int64(n)); err != nil {
+		return 0, err
+	}
+	return mapped(0, n, unix.MAP_SHARED, int(f.Fd()), 3)
 }
 
 func ofFile(n uint64, flags, prot int) (uint64, error) {
