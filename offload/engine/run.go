@@ -20,6 +20,7 @@ type rest struct {
 	asleep atomic.Bool   // Run sleeps; any goroutine may read it
 	alarm  clock.Instant // time at which the current sleep of Run ends
 	plain  int           // number of sleeps without a yield before them that are left; only Run uses it
+	yields uint64        // packets moved when a yield was last thought about; only Run uses it
 	moved  uint64        // packets moved when streams was last called; only Run uses it
 	bells  bell.Set      // bells of other processes, which the goroutine of Run serves; any goroutine may change it
 }
@@ -181,7 +182,7 @@ func yield() { _, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 // A program that polls memory makes no system call. If the engine yields to such a program, the
 // program keeps the processor for a whole slice, and the frame that it polls for waits. The kernel
 // wakes a sleeping engine at once. After a long yield, an engine that serves other programs
-// therefore sleeps without a yield for a while.
+// therefore sleeps without a yield for a while. Streams go on with yields, which keep bursts whole.
 const (
 	longYield = 200 * time.Microsecond // a switch to a thread that yields, and back, takes a few µs
 	noYields  = 1000                   // number of sleeps without a yield after a long one
@@ -192,13 +193,15 @@ func (e *Engine) mayYield() bool {
 	if e.rest.plain == 0 {
 		return true
 	}
-	e.rest.plain--
-	return false
+	if e.rest.plain--; e.movesMany(&e.rest.yields) {
+		e.rest.plain = 0
+	}
+	return e.rest.plain == 0
 }
 
 // yielded takes the time of a yield into account.
 func (e *Engine) yielded(took time.Duration) {
-	if took > longYield && e.rest.bells.Some() {
+	if took > longYield && e.rest.bells.Some() && !e.movesMany(&e.rest.yields) {
 		e.rest.plain = noYields
 	}
 }
@@ -215,12 +218,16 @@ const (
 
 // streams reports whether many packets have been received and sent since the last call.
 // Packets that other goroutines move in the meantime count too.
-func (e *Engine) streams() bool {
+func (e *Engine) streams() bool { return e.movesMany(&e.rest.moved) }
+
+// movesMany reports whether many packets have been received and sent since the last call with the
+// same mark.
+func (e *Engine) movesMany(mark *uint64) bool {
 	e.acquire()
 	moved := e.count.RxPackets + e.count.TxPackets
 	e.token.Store(false)
-	before := e.rest.moved
-	e.rest.moved = moved
+	before := *mark
+	*mark = moved
 	return moved-before >= streaming
 }
 

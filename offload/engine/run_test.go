@@ -30,12 +30,24 @@ func TestNoYieldAfterLongOne(t *testing.T) {
 		t.Error("no yield after a short one")
 	}
 	e.yielded(longYield + 1)
-	for n := range noYields {
+	for n := range noYields - 1 {
 		if e.mayYield() {
 			t.Fatalf("yields before sleep %d", n)
 		}
 	}
 	if !e.mayYield() {
 		t.Error("never yields again")
+	}
+	e.yielded(longYield + 1)
+	if e.mayYield() {
+		t.Error("yields after a long one")
+	}
+	e.count.RxPackets += streaming
+	if !e.mayYield() {
+		t.Error("a stream goes on without yields")
+	}
+	e.count.TxPackets += streaming
+	if e.yielded(longYield + 1); !e.mayYield() {
+		t.Error("no yield after a long one within a stream")
 	}
 }
