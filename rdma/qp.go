@@ -102,10 +102,6 @@ type QPConfig struct {
 // data.
 const NoInline = -1
 
-// HoldForever is a value of QPConfig.Hold. HoldForever means that a message waits for a
-// receive as long as the connection exists.
-const HoldForever = rdmap.HoldForever
-
 // Defaults of QPConfig and SRQConfig.
 const (
 	presetDepth = 128
@@ -290,16 +286,6 @@ func (qp *QP) Conn() Conn {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
 	return qp.agreed
-}
-
-// Holding returns for how long a message of the peer has been waiting for a receive
-// (QPConfig.Hold). ok is false if none waits.
-func (qp *QP) Holding() (d time.Duration, ok bool) {
-	since := qp.machine.Holding()
-	if since == clock.Never {
-		return 0, false
-	}
-	return clock.Now().Sub(since), true
 }
 
 // Done returns a channel that is closed when the connection is gone. All posted requests
