@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/offload/adapter"
-	"github.com/stag-rdma/stag/offload/clock"
 	"github.com/stag-rdma/stag/offload/rdmap"
 	"github.com/stag-rdma/stag/offload/stream"
 	"github.com/stag-rdma/stag/tpt"
