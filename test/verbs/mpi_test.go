@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -46,9 +47,17 @@ func compile(t *testing.T, compiler string) string {
 	return program
 }
 
+// noneDiffers checks what octets.c prints.
+func noneDiffers(t *trial, said string) {
+	if !strings.Contains(said, "2 ranks, 0 octets differ") {
+		t.Errorf("the ranks do not say that no octet differs")
+	}
+}
+
 // mpi runs a command line of mpirun on side B, several times over XDP and less often over the
-// kernel's TCP. The other ranks run on side A. The fifo leads to the shell there.
-func mpi(t *testing.T, name, line string, env []string, runs int) {
+// kernel's TCP, and checks what it prints. The other ranks run on side A. The fifo leads to the
+// shell there.
+func mpi(t *testing.T, name, line string, env []string, runs int, check func(t *trial, said string)) {
 	script, fifo := filepath.Join(theStage.dir, "agent"), filepath.Join(theStage.tmp(), "fifo")
 	if err := os.WriteFile(script, []byte(agent), 0o755); err != nil {
 		t.Fatal(err)
@@ -68,7 +77,7 @@ func mpi(t *testing.T, name, line string, env []string, runs int) {
 				t.must(err)
 				t.Cleanup(far.kill)
 				for range runsOver(where, runs) {
-					t.octets(line, env)
+					t.ranks(line, env, check)
 					if t.Failed() {
 						t.Logf("the other side: %s", tail(far.out.String()))
 						return
@@ -79,15 +88,13 @@ func mpi(t *testing.T, name, line string, env []string, runs int) {
 	}
 }
 
-// octets runs the program once.
-func (t *trial) octets(line string, env []string) {
+// ranks runs the program once.
+func (t *trial) ranks(line string, env []string, check func(t *trial, said string)) {
 	p := t.begin(pair.B, line, env)
 	if err := t.within(p, limit()); err != nil {
 		t.Errorf("%v", err)
 	}
-	if !strings.Contains(p.out.String(), "2 ranks, 0 octets differ") {
-		t.Errorf("the ranks do not say that no octet differs")
-	}
+	check(t, p.out.String())
 	if t.Failed() {
 		t.Logf("%s\n%s", line, tail(p.out.String()))
 	}
@@ -105,7 +112,33 @@ var openMPIEnv = []string{"FI_PROVIDER=verbs;ofi_rxm"}
 // TestOpenMPI: Open MPI over libfabric's verbs;ofi_rxm.
 func TestOpenMPI(t *testing.T) {
 	program := compile(t, "mpicc.openmpi")
-	mpi(t, "Open MPI over verbs;ofi_rxm", openMPI(program, ""), openMPIEnv, mpiRuns)
+	mpi(t, "Open MPI over verbs;ofi_rxm", openMPI(program, ""), openMPIEnv, mpiRuns, noneDiffers)
+}
+
+// What NetPIPE prints for a size of messages, with -i and without.
+var (
+	netpipePassed = regexp.MustCompile(`-->\s+Integrity check passed`)
+	netpipeFigure = regexp.MustCompile(`-->\s+[0-9.]+ Mbps in\s+[0-9.]+ usec`)
+)
+
+// TestNetPIPE: NetPIPE sends messages of many sizes up to 1 MiB to and fro over Open MPI. With -i it
+// compares every octet and ends with an error if one differs. Without -i it measures.
+func TestNetPIPE(t *testing.T) {
+	for _, n := range []struct {
+		name, options string
+		line          *regexp.Regexp
+		sizes         int // NetPIPE tries at least as many
+	}{
+		{"NetPIPE -i over Open MPI", " -i -n 10", netpipePassed, 36},
+		{"NetPIPE over Open MPI", " -n " + pick(10, 500), netpipeFigure, 80},
+	} {
+		line := openMPI("NPopenmpi -o /dev/null -l 1 -u 1048576"+n.options, "")
+		mpi(t, n.name, line, openMPIEnv, 1, func(t *trial, said string) {
+			if sizes := len(n.line.FindAllString(said, -1)); sizes < n.sizes {
+				t.Errorf("%d sizes are good, want %d or more", sizes, n.sizes)
+			}
+		})
+	}
 }
 
 // TestMPICH: Debian's MPICH uses UCX, with rc_verbs for data and TCP to find the peer.
@@ -113,5 +146,5 @@ func TestMPICH(t *testing.T) {
 	withNode(t)
 	program := compile(t, "mpicc.mpich")
 	mpi(t, "MPICH over UCX rc_verbs", "mpirun.mpich -n 2 -hosts "+addrB+","+addrA+" -launcher ssh -launcher-exec "+theStage.dir+"/agent -disable-hostname-propagation "+
-		program, append([]string{"UCX_TLS=rc_verbs,tcp,self", "UCX_NET_DEVICES=all"}, roce...), mpiRuns)
+		program, append([]string{"UCX_TLS=rc_verbs,tcp,self", "UCX_NET_DEVICES=all"}, roce...), mpiRuns, noneDiffers)
 }
