@@ -23,8 +23,9 @@ shift
 printf '%s\n' "$*" >"$STAG_TEST_FIFO"
 `
 
-// shell runs each line that it reads.
-const shell = `while :; do while read -r line; do sh -c "$line" </dev/null & done <"$STAG_TEST_FIFO"; done`
+// shell runs each line that it reads. It opens the fifo for writing too, so that it never sees an end
+// and never closes the fifo: a line that is written at that moment would be lost.
+const shell = `while read -r line; do sh -c "$line" </dev/null & done <>"$STAG_TEST_FIFO"`
 
 // mpiRuns is how often the program runs: no octet may differ in any run.
 const mpiRuns = 20
