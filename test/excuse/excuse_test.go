@@ -11,8 +11,10 @@ func TestOf(t *testing.T) {
 		"Correlation coefficient r^2: 0.879 < 0.9\n":                     {clock.why, ""},
 		"Unexpected CM event bl blka 8\nRDMA_CM_EVENT_REJECTED":          {early.why, early.why},
 		"Failed to connect through RDMA CM.\nERRNO: Connection refused.\nFailed to handle RDMA CM event.\nERRNO: Connection refused.\nFailed to connect RDMA CM events.\nERRNO: Connection refused.\nSegmentation fault\n": {early.why, early.why},
-		"Failed to connect through RDMA CM.\nERRNO: Connection timed out.": {}, // the server listens, and does not answer
-		"Failed to create QP.\nERRNO: Connection refused.":                 {},
+		"Failed to connect through RDMA CM.\nERRNO: Connection timed out.":                                             {}, // the server listens, and does not answer
+		" Bad wc status 2\n Unable to write to socket/rdma_cm\nFailed to close connection between server and client\n": {"", parted.why},
+		" Bad wc status 2\n Unable to write to socket/rdma_cm\nFailed to exchange data between server and clients\n":   {},
+		"Failed to create QP.\nERRNO: Connection refused.":                                                             {},
 	} {
 		if of, early := Of("", out), Early("", out); of != want[0] || early != want[1] {
 			t.Errorf("%q: %q, %q", out, of, early)
