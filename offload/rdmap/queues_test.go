@@ -292,7 +292,7 @@ func (s *script) arrival(f []byte) func() {
 func (s *script) departure(wr ...work.SendWR) func() {
 	st, cs := &fixed{pipe: s.st, memory: make([]byte, 2048)}, make([]work.Completion, 4)
 	return func() {
-		if s.q.PostSend(wr...) == 0 {
+		if s.q.PostSend(wr...) != len(wr) {
 			s.Fatal("the send queue is full")
 		}
 		s.q.Transmit(s.now, st)
