@@ -17,19 +17,11 @@ func CRC32C(b []byte) uint32 { return UpdateCRC32C(0, b) }
 // UpdateCRC32C appends b to octets whose CRC is crc and returns the new CRC. The CRC
 // of no octets is 0.
 func UpdateCRC32C(crc uint32, b []byte) uint32 {
-	if n := len(b) &^ (foldUnit - 1); canFold && n >= foldLeast {
-		crc = ^fold(^crc, b[:n])
-		b = b[n:]
+	if canFold {
+		return ^fold(^crc, b)
 	}
 	return crc32.Update(crc, castagnoli, b)
 }
-
-// fold takes a multiple of foldUnit octets. foldLeast is the smallest length that fold
-// takes.
-const (
-	foldUnit  = 64
-	foldLeast = 256
-)
 
 // PutCRC32C writes crc to the first 4 octets of b, lowest octet first. All other fields
 // of MPA and iSCSI are in network order.

@@ -22,14 +22,26 @@ var (
 func multiplies256() bool
 
 // fold returns the remainder, not inverted, of a message that ends with b. state is the
-// remainder before b. The length of b must be a multiple of foldUnit and at least
-// foldLeast.
+// remainder before b.
 func fold(state uint32, b []byte) uint32 {
-	if canFold512 {
+	switch {
+	case len(b) < foldLeast:
+		return short(state, b)
+	case canFold512:
 		return foldWith(&folds, state, b)
 	}
 	return foldWith256(&folds256, state, b)
 }
+
+// foldLeast is the smallest length that foldWith and foldWith256 take. Fewer octets are faster
+// with the processor's instruction for a CRC.
+const foldLeast = 256
+
+// short does it with the processor's instruction for a CRC. The standard library would first
+// take single octets up to an aligned address.
+//
+//go:noescape
+func short(state uint32, b []byte) uint32
 
 // foldWith does it in 512 bits.
 //
@@ -48,26 +60,34 @@ func foldWith256(c *foldTable256, state uint32, b []byte) uint32
 // to a later block. The constants determine the distance between the two blocks in
 // bits.
 type foldTable struct {
-	four  [2]uint64    // constants from four registers to the next four
+	four  [2]uint64    // constants from one register to the fourth behind it
+	three [2]uint64    // constants from one register to the third behind it
+	two   [2]uint64    // constants from one register to the second behind it
 	next  [2]uint64    // constants from one register to the next
 	lanes [4][2]uint64 // constants from the blocks of a register to its last block
 }
 
 var folds = foldTable{
 	four:  foldConstants(4 * 512),
+	three: foldConstants(3 * 512),
+	two:   foldConstants(2 * 512),
 	next:  foldConstants(512),
 	lanes: [4][2]uint64{foldConstants(3 * 128), foldConstants(2 * 128), foldConstants(128)},
 }
 
 // foldTable256 contains the constants of foldWith256, as foldTable does.
 type foldTable256 struct {
-	four  [2]uint64 // constants from four registers to the next four
+	four  [2]uint64 // constants from one register to the fourth behind it
+	three [2]uint64 // constants from one register to the third behind it
+	two   [2]uint64 // constants from one register to the second behind it
 	next  [2]uint64 // constants from one register to the next
 	lanes [2]uint64 // constants from the first block of a register to its last block
 }
 
 var folds256 = foldTable256{
 	four:  foldConstants(4 * 256),
+	three: foldConstants(3 * 256),
+	two:   foldConstants(2 * 256),
 	next:  foldConstants(256),
 	lanes: foldConstants(128),
 }

@@ -8,6 +8,32 @@
 	VPCLMULQDQ $0x11, k, acc, acc \
 	VPTERNLOGD $0x96, next, tmp, acc
 
+// CRCTAIL adds CX octets at SI to the remainder in DX with the
+// instruction for it. The arguments are the labels of this use.
+#define CRCTAIL(eight, four, two, one, done) \
+eight: \
+	CMPQ   CX, $8 \
+	JB     four \
+	CRC32Q 0(SI), DX \
+	ADDQ   $8, SI \
+	SUBQ   $8, CX \
+	JMP    eight \
+four: \
+	TESTQ  $4, CX \
+	JZ     two \
+	CRC32L 0(SI), DX \
+	ADDQ   $4, SI \
+two: \
+	TESTQ  $2, CX \
+	JZ     one \
+	CRC32W 0(SI), DX \
+	ADDQ   $2, SI \
+one: \
+	TESTQ  $1, CX \
+	JZ     done \
+	CRC32B 0(SI), DX \
+done:
+
 // func foldWith(c *foldTable, state uint32, b []byte) uint32
 TEXT ·foldWith(SB), NOSPLIT, $0-44
 	MOVQ c+0(FP), DI
@@ -24,11 +50,13 @@ TEXT ·foldWith(SB), NOSPLIT, $0-44
 	ADDQ      $256, SI
 	SUBQ      $256, CX
 	VBROADCASTI32X4 foldTable_four(DI), Z8
-	VBROADCASTI32X4 foldTable_next(DI), Z9
+	VBROADCASTI32X4 foldTable_three(DI), Z9
+	VBROADCASTI32X4 foldTable_two(DI), Z10
+	VBROADCASTI32X4 foldTable_next(DI), Z11
 
 four:
 	CMPQ CX, $256
-	JB   join
+	JB   one
 	FOLD(Z8, Z0, Z4, 0(SI))
 	FOLD(Z8, Z1, Z5, 64(SI))
 	FOLD(Z8, Z2, Z6, 128(SI))
@@ -37,20 +65,30 @@ four:
 	SUBQ $256, CX
 	JMP  four
 
-join:
-	FOLD(Z9, Z0, Z4, Z1)
-	FOLD(Z9, Z0, Z4, Z2)
-	FOLD(Z9, Z0, Z4, Z3)
-
+	// Each further block goes to the register whose block is the earliest. The registers
+	// do not wait for one another.
 one:
 	CMPQ CX, $64
-	JB   lanes
-	FOLD(Z9, Z0, Z4, 0(SI))
+	JB   join
+	FOLD(Z8, Z0, Z4, 0(SI))
+	VMOVDQA64 Z0, Z4
+	VMOVDQA64 Z1, Z0
+	VMOVDQA64 Z2, Z1
+	VMOVDQA64 Z3, Z2
+	VMOVDQA64 Z4, Z3
 	ADDQ $64, SI
 	SUBQ $64, CX
 	JMP  one
 
-lanes:
+join:
+	FOLD(Z11, Z2, Z6, Z3)
+	VPCLMULQDQ $0x00, Z9, Z0, Z4
+	VPCLMULQDQ $0x11, Z9, Z0, Z0
+	VPCLMULQDQ $0x00, Z10, Z1, Z5
+	VPCLMULQDQ $0x11, Z10, Z1, Z1
+	VPTERNLOGD $0x96, Z4, Z5, Z0
+	VPTERNLOGD $0x96, Z1, Z2, Z0
+
 	VMOVDQU64 foldTable_lanes(DI), Z8
 	VEXTRACTI32X4 $3, Z0, X1
 	VPCLMULQDQ $0x00, Z8, Z0, Z4
@@ -69,6 +107,7 @@ lanes:
 	CRC32Q AX, DX
 	CRC32Q BX, DX
 	VZEROUPPER
+	CRCTAIL(tail8, tail4, tail2, tail1, done)
 	MOVL   DX, ret+40(FP)
 	RET
 
@@ -95,11 +134,13 @@ TEXT ·foldWith256(SB), NOSPLIT, $0-44
 	ADDQ    $128, SI
 	SUBQ    $128, CX
 	VBROADCASTI128 foldTable256_four(DI), Y8
-	VBROADCASTI128 foldTable256_next(DI), Y9
+	VBROADCASTI128 foldTable256_three(DI), Y9
+	VBROADCASTI128 foldTable256_two(DI), Y10
+	VBROADCASTI128 foldTable256_next(DI), Y11
 
 four256:
 	CMPQ CX, $128
-	JB   join256
+	JB   one256
 	FOLD256(Y8, Y0, Y4, 0(SI))
 	FOLD256(Y8, Y1, Y5, 32(SI))
 	FOLD256(Y8, Y2, Y6, 64(SI))
@@ -108,20 +149,27 @@ four256:
 	SUBQ $128, CX
 	JMP  four256
 
-join256:
-	FOLD256(Y9, Y0, Y4, Y1)
-	FOLD256(Y9, Y0, Y4, Y2)
-	FOLD256(Y9, Y0, Y4, Y3)
-
 one256:
 	CMPQ CX, $32
-	JB   lanes256
-	FOLD256(Y9, Y0, Y4, 0(SI))
+	JB   join256
+	FOLD256(Y8, Y0, Y4, 0(SI))
+	VMOVDQA Y0, Y4
+	VMOVDQA Y1, Y0
+	VMOVDQA Y2, Y1
+	VMOVDQA Y3, Y2
+	VMOVDQA Y4, Y3
 	ADDQ $32, SI
 	SUBQ $32, CX
 	JMP  one256
 
-lanes256:
+join256:
+	FOLD256(Y11, Y2, Y6, Y3)
+	VPCLMULQDQ $0x00, Y9, Y0, Y4
+	VPCLMULQDQ $0x11, Y9, Y0, Y0
+	FOLD256(Y10, Y1, Y5, Y2)
+	VPXOR Y4, Y0, Y0
+	VPXOR Y1, Y0, Y0
+
 	VMOVDQU foldTable256_lanes(DI), X8
 	VEXTRACTI128 $1, Y0, X1
 	VPCLMULQDQ $0x00, X8, X0, X4
@@ -136,7 +184,17 @@ lanes256:
 	CRC32Q AX, DX
 	CRC32Q BX, DX
 	VZEROUPPER
+	CRCTAIL(tail8of256, tail4of256, tail2of256, tail1of256, done256)
 	MOVL   DX, ret+40(FP)
+	RET
+
+// func short(state uint32, b []byte) uint32
+TEXT ·short(SB), NOSPLIT, $0-36
+	MOVL state+0(FP), DX
+	MOVQ b_base+8(FP), SI
+	MOVQ b_len+16(FP), CX
+	CRCTAIL(short8, short4, short2, short1, doneShort)
+	MOVL DX, ret+32(FP)
 	RET
 
 // func multiplies256() bool
