@@ -77,6 +77,9 @@ func (qp *QP) run(ctx context.Context, s *adapter.Socket, agreed mpa.Agreed, rep
 		return err
 	}
 	how := adapter.TakeOver{Kind: bpf.KindRDMA, Accepted: !agreed.Initiator, Moved: qp.follow}
+	if agreed.Extensions.Has(ExtLongFPDUs) {
+		how.Emit = longEmit
+	}
 	if len(reply) != 0 {
 		how.LastWords = func() error { return sendReply(ctx, s, reply) }
 	}

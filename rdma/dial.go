@@ -88,7 +88,7 @@ func (qp *QP) connect(ctx context.Context, address string, p ConnParams) error {
 		return err
 	}
 	free := bound(ctx, s)
-	agreed, err := propose(s.TCPConn, p.offer(), p.Requested)
+	agreed, err := propose(s.TCPConn, p.offerOn(s), p.Requested)
 	free()
 	if err != nil {
 		s.Close()

@@ -26,7 +26,29 @@ const (
 	// of the Write. Immediate Data has 32 bits, and a post of more is refused
 	// (ErrImmediate). No RFC defines the messages.
 	ExtImmediate = wire.ExtImmediate
+
+	// ExtLongFPDUs makes FPDUs of up to 16 KiB of payload over the kernel's TCP, whatever the
+	// MTU is. Fewer FPDUs cost less processor time. RFC 5044 §4.5 wants each FPDU to fit into a
+	// TCP segment, so that other peers must not get longer ones. It is in use only if both ends
+	// want it and both run the connection over the kernel port.
+	ExtLongFPDUs = wire.ExtLongFPDUs
 )
 
 // supported are the extensions that this version of stag has.
-const supported = ExtAlignedFPDUs | ExtRFC7306 | ExtImmediate
+const supported = ExtAlignedFPDUs | ExtRFC7306 | ExtImmediate | ExtLongFPDUs
+
+// unfit returns the extensions that a connection cannot use because of what carries it. The
+// kernel decides where segments end, so that the kernel port cannot keep the promise of
+// ExtAlignedFPDUs. An engine sends each FPDU within a segment, and places segments that
+// arrive out of order.
+func unfit(offloaded bool) Extensions {
+	if offloaded {
+		return ExtLongFPDUs
+	}
+	return ExtAlignedFPDUs
+}
+
+// longEmit is the length of the longest FPDU with ExtLongFPDUs: 16 KiB of payload in an
+// untagged segment. A longer FPDU is hardly cheaper, and more often arrives in parts, which the
+// receiver must first put together.
+const longEmit = wire.FPDUHeadLen + wire.UntaggedLen + 16<<10 + wire.CRCLen

@@ -174,6 +174,12 @@ func (p ConnParams) complete(a mpa.Agreed) mpa.Agreed {
 	return a
 }
 
+// offerOn is offer for a connection over s.
+func (p ConnParams) offerOn(s *adapter.Socket) mpa.Offer {
+	p.Extensions &^= unfit(s.Offloaded())
+	return p.offer()
+}
+
 // offer returns the Offer of MPA for p. fill must have been called.
 func (p ConnParams) offer() mpa.Offer {
 	return mpa.Offer{

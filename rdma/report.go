@@ -190,6 +190,9 @@ func extensions(c Conn) (names []string) {
 	if c.Extensions.Has(ExtImmediate) {
 		names = append(names, "immediate")
 	}
+	if c.Extensions.Has(ExtLongFPDUs) {
+		names = append(names, "long_fpdus")
+	}
 	return names
 }
 

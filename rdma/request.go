@@ -104,7 +104,7 @@ func (r *ConnRequest) accept(ctx context.Context, qp *QP, p ConnParams) error {
 		}
 		return r.acceptDistant(ctx, qp, p)
 	}
-	reply, agreed, err := r.request.Accept(p.offer())
+	reply, agreed, err := r.request.Accept(p.offerOn(r.socket))
 	if err != nil {
 		return err
 	}

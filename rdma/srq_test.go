@@ -341,9 +341,9 @@ func TestEndpointWithSRQ(t *testing.T) {
 // extensions.
 func TestSRQReport(t *testing.T) {
 	r := newLoopback(t)
-	x, y := r.connect(wants{qp: QPConfig{Rate: 1e9}, dial: ConnParams{Extensions: ExtRFC7306 | ExtAlignedFPDUs}, accept: ConnParams{Extensions: ExtRFC7306 | ExtAlignedFPDUs}})
+	x, y := r.connect(wants{qp: QPConfig{Rate: 1e9}, dial: ConnParams{Extensions: ExtRFC7306 | ExtLongFPDUs}, accept: ConnParams{Extensions: ExtRFC7306 | ExtLongFPDUs}})
 	for _, q := range append(r.asked(r.a).QPs, r.asked(r.b).QPs...) {
-		if text := strings.Join(q.Columns(), " ") + " " + q.Connection(); q.Rate != 1e9 || !strings.Contains(text, " rate 1000000000 ") || !strings.HasSuffix(text, " ext aligned_fpdus,rfc7306") {
+		if text := strings.Join(q.Columns(), " ") + " " + q.Connection(); q.Rate != 1e9 || !strings.Contains(text, " rate 1000000000 ") || !strings.HasSuffix(text, " ext rfc7306,long_fpdus") {
 			r.Error(text)
 		}
 	}

@@ -37,6 +37,9 @@ func (a *Adapter) Socket(ctx context.Context, c *net.TCPConn) (*Socket, error) {
 // ULP.
 func (s *Socket) Path() string { return s.port.path() }
 
+// Offloaded reports whether an engine will run the connection, and not the kernel.
+func (s *Socket) Offloaded() bool { return s.port != nil }
+
 // Ends returns the connection's two addresses. If an address is IPv4-mapped, Ends
 // returns the IPv4 address.
 func (s *Socket) Ends() (local, remote netip.AddrPort) { return s.adapter.Ends(s.TCPConn) }
@@ -50,6 +53,10 @@ type TakeOver struct {
 	// connection, such as a responder's Reply. LastWords writes them to the socket. If
 	// LastWords fails, the take-over fails.
 	LastWords func() error
+
+	// Emit is the stream's MaxEmit in octets over the kernel's TCP. 0 means the kernel's
+	// segment size. An engine ignores it.
+	Emit int
 
 	// Moved, if set and progress is inline, is called after each move of the connection
 	// to another runner. Moved must not call the connection. The first call may come
@@ -102,7 +109,7 @@ func (s *Socket) runKernelPort(ulp stream.ULP, how TakeOver) (*Conn, error) {
 			return nil, err
 		}
 	}
-	k, err := kernelport.New(s.TCPConn, ulp, kernelport.Config{Table: s.adapter.table, After: s.adapter.board.Deliver, Lot: s.adapter.lot})
+	k, err := kernelport.New(s.TCPConn, ulp, kernelport.Config{Emit: how.Emit, Table: s.adapter.table, After: s.adapter.board.Deliver, Lot: s.adapter.lot})
 	if err != nil {
 		return nil, err
 	}

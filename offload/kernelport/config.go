@@ -12,6 +12,7 @@ type Config struct {
 	RcvBuf  int // largest number of octets held for the ULP, 4 KiB to 1 GiB; 0 means 256 KiB
 	SndBuf  int // largest number of emitted octets that the kernel has not accepted, 64 KiB to 1 GiB; 0 means 256 KiB
 	Segment int // largest MaxEmit in octets, 64 to 65535; 0 means the kernel's segment size
+	Emit    int // MaxEmit in octets, also above the kernel's segment size, 64 to 65535; 0 means that MaxEmit follows the segment size
 
 	// Table is the table in which the ULP looks up STags. Invalidations in the table
 	// wait for the steps of this connection. nil: the ULP uses no table.
@@ -48,6 +49,9 @@ func (c Config) fill() (Config, error) {
 		if v.value < v.low || v.value > v.high {
 			errs = append(errs, fmt.Errorf("%s is %d: want %d to %d", v.name, v.value, v.low, v.high))
 		}
+	}
+	if c.Emit != 0 && (c.Emit < 64 || c.Emit > maxSegment) {
+		errs = append(errs, fmt.Errorf("Emit is %d: want 0, or 64 to %d", c.Emit, maxSegment))
 	}
 	return c, errors.Join(errs...)
 }

@@ -27,9 +27,7 @@ type Conn struct {
 	tx       outbox
 	lender   lender        // where the memory of rx and tx comes from
 	after    func()        // value of Config.After
-	limit    int           // value of Config.Segment
-	segment  int           // result of MaxEmit
-	measured clock.Instant // time when segment was read
+	most     most          // see MaxEmit
 	readable bool          // the socket may have octets to read
 	writable bool          // the socket may have room to write
 	drained  bool          // octets have left tx since Transmit was called
@@ -79,7 +77,7 @@ func New(c syscall.Conn, ulp stream.ULP, cfg Config) (*Conn, error) {
 		return nil, fmt.Errorf("kernel port: %w", err)
 	}
 	k := &Conn{
-		ulp: ulp, fd: -1, eventFD: -1, limit: cfg.Segment, table: cfg.Table, after: cfg.After,
+		ulp: ulp, fd: -1, eventFD: -1, most: most{limit: cfg.Segment, fixed: cfg.Emit}, table: cfg.Table, after: cfg.After,
 		readable: true, writable: true, done: make(chan struct{}),
 	}
 	k.direct.ulp, _ = ulp.(stream.Placer)
@@ -112,7 +110,7 @@ func (c *Conn) open(from syscall.Conn) error {
 	if err := unix.SetNonblock(c.fd, true); err != nil {
 		return fmt.Errorf("make the socket non-blocking: %w", err)
 	}
-	if c.segment, err = c.segmentSize(); err != nil {
+	if err := c.most.read(c.fd); err != nil {
 		return err
 	}
 	if _, err := unix.Getpeername(c.fd); err != nil {
@@ -123,15 +121,6 @@ func (c *Conn) open(from syscall.Conn) error {
 		return fmt.Errorf("make an eventfd: %w", err)
 	}
 	return nil
-}
-
-// segmentSize asks the kernel for the effective segment size.
-func (c *Conn) segmentSize() (int, error) {
-	n, err := unix.GetsockoptInt(c.fd, unix.SOL_TCP, unix.TCP_MAXSEG)
-	if err != nil {
-		return 0, fmt.Errorf("read TCP_MAXSEG (is it a TCP socket?): %w", err)
-	}
-	return min(n, c.limit), nil
 }
 
 // Ring makes Run call the ULP's Transmit. Any goroutine may call Ring at any time. Ring

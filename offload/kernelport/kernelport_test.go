@@ -108,6 +108,28 @@ func TestContractInLittleRoom(t *testing.T) {
 	})
 }
 
+// The same with Emits that are longer than a segment.
+func TestContractOfLongEmits(t *testing.T) {
+	contract.Run(t, func(t testing.TB) contract.Pair {
+		return &realPair{t: t, cfg: Config{Segment: 777, Emit: 20000}}
+	})
+}
+
+// MaxEmit is Config.Emit, also after the segment size was read again.
+func TestEmitIsFixed(t *testing.T) {
+	a, _ := sockets(t)
+	k := port(t, a, octets.NewEcho(), Config{Segment: 777, Emit: maxSegment})
+	defer k.Close(context.Background())
+	for range 2 {
+		if k.MaxEmit() != maxSegment {
+			t.Errorf("MaxEmit is %d", k.MaxEmit())
+		}
+		if err := k.most.refresh(k.fd, clock.Now()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestCloseWaitsForThePeer(t *testing.T) {
 	a, b := sockets(t)
 	k := port(t, a, octets.NewSink(0, 0), Config{})
@@ -176,11 +198,11 @@ func TestCloseBeforeRun(t *testing.T) {
 
 func TestConfigMistakesAreAllNamed(t *testing.T) {
 	a, _ := sockets(t)
-	_, err := New(a, octets.NewEcho(), Config{RcvBuf: 1, SndBuf: 1, Segment: 1})
+	_, err := New(a, octets.NewEcho(), Config{RcvBuf: 1, SndBuf: 1, Segment: 1, Emit: 1})
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, name := range []string{"RcvBuf", "SndBuf", "Segment"} {
+	for _, name := range []string{"RcvBuf", "SndBuf", "Segment", "Emit"} {
 		if !strings.Contains(err.Error(), name) {
 			t.Errorf("%q does not name %s", err, name)
 		}

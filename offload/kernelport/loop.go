@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -125,7 +124,9 @@ func (c *Conn) step(now clock.Instant) (moved bool) {
 	}
 	if arrived || c.drained || rung || c.ulp.Deadline().Due(now) {
 		c.drained = false
-		c.measure(now)
+		if err := c.most.refresh(c.fd, now); err != nil {
+			c.ended = err
+		}
 		c.ulp.Transmit(now, c)
 		c.flush()
 	}
@@ -232,20 +233,6 @@ func (c *Conn) lost(call string, err error) {
 	if c.ended == nil {
 		c.ended = fault(call, err)
 	}
-}
-
-// measure reads the segment size again, at most once a second.
-func (c *Conn) measure(now clock.Instant) {
-	if now.Sub(c.measured) < time.Second {
-		return
-	}
-	c.measured = now
-	n, err := c.segmentSize()
-	if err != nil {
-		c.ended = err
-		return
-	}
-	c.segment = n
 }
 
 // acknowledged reports whether the peer has acknowledged the local FIN. poll has no

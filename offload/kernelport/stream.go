@@ -16,13 +16,13 @@ func (c *Conn) Consume(n int) { c.rx.drop(n) }
 // EOF implements stream.Stream.
 func (c *Conn) EOF() bool { return c.eof && c.rx.used == 0 }
 
-// Emit implements stream.Stream. The kernel decides where segments end. A segment that
-// is sent for the first time usually ends where the octets of an Emit end.
+// Emit implements stream.Stream. The kernel decides where segments end. Without Config.Emit, a
+// segment that is sent for the first time usually ends where the octets of an Emit end.
 func (c *Conn) Emit(n int) []byte {
 	if c.closing || c.aborted {
 		return nil
 	}
-	if n <= 0 || n > c.segment {
+	if n <= 0 || n > c.most.emit {
 		panic("kernelport: Emit of more than MaxEmit, or of nothing")
 	}
 	if err := c.needOutbox(); err != nil {
@@ -33,8 +33,8 @@ func (c *Conn) Emit(n int) []byte {
 }
 
 // MaxEmit implements stream.Stream. MaxEmit returns the kernel's effective segment
-// size.
-func (c *Conn) MaxEmit() int { return c.segment }
+// size, or Config.Emit.
+func (c *Conn) MaxEmit() int { return c.most.emit }
 
 // Room implements stream.Stream. Room returns 0 because the kernel decides where
 // segments end.

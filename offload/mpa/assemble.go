@@ -10,8 +10,9 @@ import (
 const minULPDU = wire.TaggedLen
 
 // sizes are the lengths of assembly buffers in octets. The first fits an FPDU within
-// one segment, the second an FPDU within a jumbo frame, and the third any FPDU.
-var sizes = [...]int{2048, 16384, wire.MaxFPDULen}
+// one segment, the second an FPDU within a jumbo frame or one of 16 KiB of payload
+// (ExtLongFPDUs), and the third any FPDU.
+var sizes = [...]int{2048, 16384 + 128, wire.MaxFPDULen}
 
 // assembly collects the octets of an FPDU in one buffer as they arrive. assembly leaves
 // the Markers out. An assembly has no buffer until it needs one.

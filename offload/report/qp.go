@@ -30,7 +30,7 @@ type QP struct {
 	IRD        int             `json:"ird"`
 	ORD        int             `json:"ord"`
 	Rate       uint64          `json:"rate,omitempty"`       // limit of the transmission in octets of payload per second; 0: no limit
-	Extensions []string        `json:"extensions,omitempty"` // extensions of the protocols that the ends use: aligned_fpdus, rfc7306, immediate
+	Extensions []string        `json:"extensions,omitempty"` // extensions of the protocols that the ends use: aligned_fpdus, rfc7306, immediate, long_fpdus
 	Holding    uint64          `json:"holding_ms,omitempty"` // time for which a message of the peer has been waiting for a receive; 0: none waits
 	Error      string          `json:"error,omitempty"`      // error that ended the connection; "" if there was none
 	Counters   []Counter       `json:"counters"`             // counters of layer rdmap

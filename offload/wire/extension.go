@@ -15,6 +15,7 @@ const (
 	ExtRails                   // a QP may use further connections
 	ExtRailJoin                // this connection is a further connection of a QP
 	ExtImmediate               // with ExtRFC7306: Immediate Data as InfiniBand has it
+	ExtLongFPDUs               // an FPDU may be longer than a TCP segment
 )
 
 // Has reports whether all extensions of x are in e.

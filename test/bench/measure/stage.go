@@ -39,6 +39,7 @@ type setting struct {
 	stacks   [2]stack // the stack of each side, by pair.Side
 	verb     verb     // the verb that the adapters use; plain means a stream without RDMA
 	noCRC    bool     // FPDUs have no CRC, for verbs
+	long     bool     // FPDUs may be longer than a segment (rdma.ExtLongFPDUs), for verbs
 	raw      raw      // kind of frames without a TCP; if raw is set, stacks is ignored
 	load              // sizes and numbers of messages, for verbs and for the kernel's streams; the zero value means usual
 	program           // the XDP program between two kernels

@@ -183,6 +183,9 @@ func (s *stage) joinAll(ctx context.Context, a, b []*rdma.QP) error {
 	defer l.Close()
 	reads := min(s.depth, maxReads)
 	params := rdma.ConnParams{NoCRC: s.noCRC, IRD: reads, ORD: reads}
+	if s.long {
+		params.Extensions = rdma.ExtLongFPDUs
+	}
 	attempt := func(f func() error) {
 		if err := f(); err != nil {
 			cancel(err)
