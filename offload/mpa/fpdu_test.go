@@ -222,3 +222,35 @@ func TestLongest(t *testing.T) {
 		}
 	}
 }
+
+// TestPut: Put makes the same FPDUs as a caller that writes the ULPDU itself, however the octets
+// come: all by Put, or some of them written before, between and behind.
+func TestPut(t *testing.T) {
+	kinds(t, func(t *testing.T, crc, markers bool) {
+		r := rand.New(rand.NewPCG(8, 9))
+		var plain, put sink
+		a, b := mpa.NewFramer(crc, markers), mpa.NewFramer(crc, markers)
+		for range 300 {
+			ulpdu := make([]byte, 14+r.IntN(3000))
+			for i := range ulpdu {
+				ulpdu[i] = byte(r.Uint32())
+			}
+			copy(a.Begin(&plain, len(ulpdu)), ulpdu)
+			a.End()
+			to := b.Begin(&put, len(ulpdu))[:0]
+			for rest := ulpdu; len(rest) > 0; {
+				n := min(len(rest), r.IntN(2000))
+				if r.IntN(3) == 0 {
+					to = append(to, rest[:n]...)
+				} else {
+					to = b.Put(to, rest[:n])
+				}
+				rest = rest[n:]
+			}
+			b.End()
+		}
+		if !bytes.Equal(plain.bytes, put.bytes) {
+			t.Error("the FPDUs differ")
+		}
+	})
+}

@@ -19,7 +19,11 @@ type Framer struct {
 	// Markers.
 	phase int
 
-	fpdu  []byte // memory of the whole FPDU, between Begin and End
+	fpdu []byte // memory of the whole FPDU, between Begin and End
+	// sum is the CRC of the first summed octets of fpdu, between Begin and End.
+	sum    uint32
+	summed int
+
 	plain []byte // length, ULPDU, padding and CRC at the end of fpdu, between Begin and End
 }
 
@@ -55,9 +59,23 @@ func (f *Framer) Begin(s Emitter, n int) []byte {
 	// The caller builds the FPDU at the end of its memory. End moves the FPDU forward
 	// and inserts the Markers, so that End needs no other memory.
 	f.fpdu, f.plain = b, b[total-plain:]
+	f.sum, f.summed = 0, 0
 	f.plain[0], f.plain[1] = byte(n>>8), byte(n)
 	clear(f.plain[wire.FPDUHeadLen+n:])
 	return f.plain[wire.FPDUHeadLen : wire.FPDUHeadLen+n : wire.FPDUHeadLen+n]
+}
+
+// Put appends octets to b, which begins with the memory that Begin has returned, and is as long
+// as what has been written there. It reads and writes each octet once, also for the CRC.
+func (f *Framer) Put(b, octets []byte) []byte {
+	if !f.crc || f.markers {
+		return append(b, octets...)
+	}
+	at := wire.FPDUHeadLen + len(b)
+	f.sum = wire.UpdateCRC32C(f.sum, f.fpdu[f.summed:at])
+	f.sum = wire.CopyCRC32C(f.sum, f.fpdu[at:len(f.fpdu)-wire.CRCLen], octets)
+	f.summed = at + len(octets)
+	return b[:len(b)+len(octets)]
 }
 
 // End finishes the FPDU that Begin began.
@@ -66,7 +84,7 @@ func (f *Framer) End() {
 		f.mark()
 	}
 	if covered := len(f.fpdu) - wire.CRCLen; f.crc {
-		wire.PutCRC32C(f.fpdu[covered:], wire.CRC32C(f.fpdu[:covered]))
+		wire.PutCRC32C(f.fpdu[covered:], wire.UpdateCRC32C(f.sum, f.fpdu[f.summed:covered]))
 	}
 	f.fpdu, f.plain = nil, nil
 }

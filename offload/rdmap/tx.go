@@ -177,7 +177,7 @@ func (q *QP) emit(s stream.Stream, n int) (at int, how access) {
 	}
 	b = o.msg.Cut(b[:0], n)
 	for _, piece := range o.mem.list {
-		b = append(b, piece...)
+		b = q.tx.Put(b, piece)
 	}
 	q.tx.End()
 	return 0, complete

@@ -23,6 +23,20 @@ func UpdateCRC32C(crc uint32, b []byte) uint32 {
 	return crc32.Update(crc, castagnoli, b)
 }
 
+// CopyCRC32C copies src to the start of dst, and returns the CRC of src appended to octets
+// whose CRC is crc. The two may not overlap. The CRC is that of the copy, also if src changes
+// meanwhile.
+func CopyCRC32C(crc uint32, dst, src []byte) uint32 {
+	dst = dst[:len(src)]
+	if canFold && len(src) >= foldLeast {
+		if state, ok := foldCopy(^crc, dst, src); ok {
+			return ^state
+		}
+	}
+	copy(dst, src)
+	return UpdateCRC32C(crc, dst)
+}
+
 // PutCRC32C writes crc to the first 4 octets of b, lowest octet first. All other fields
 // of MPA and iSCSI are in network order.
 func PutCRC32C(b []byte, crc uint32) { binary.LittleEndian.PutUint32(b, crc) }

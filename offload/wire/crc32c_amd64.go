@@ -53,6 +53,20 @@ func foldWith(c *foldTable, state uint32, b []byte) uint32
 //go:noescape
 func foldWith256(c *foldTable256, state uint32, b []byte) uint32
 
+// foldCopy is fold that also copies src, of at least foldLeast octets, to dst. ok is false if
+// the processor cannot do it.
+func foldCopy(state uint32, dst, src []byte) (_ uint32, ok bool) {
+	if !canFold512 {
+		return state, false
+	}
+	return foldCopyWith(&folds, state, dst, src), true
+}
+
+// foldCopyWith does it in 512 bits.
+//
+//go:noescape
+func foldCopyWith(c *foldTable, state uint32, dst, src []byte) uint32
+
 // foldTable contains the constants of foldWith. A CRC is the remainder of the message,
 // as a polynomial over bits, divided by a polynomial of degree 32. The remainder stays
 // the same if a block of 128 bits is removed and a congruent value is added to a later

@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"bytes"
+	"fmt"
 	"hash/crc32"
 	"math/rand/v2"
 	"testing"
@@ -35,6 +37,31 @@ func TestCRC32C(t *testing.T) {
 	}
 }
 
+// TestCopyCRC32C: the copy is whole, nothing behind it is touched, and the CRC is that of the
+// standard library.
+func TestCopyCRC32C(t *testing.T) {
+	src, dst := make([]byte, 4096+64), make([]byte, 4096+128)
+	r := rand.New(rand.NewPCG(5, 6))
+	for i := range src {
+		src[i] = byte(r.Uint32())
+	}
+	for n := range 4097 {
+		at, to := n%64, n*7%61
+		s, d := src[at:at+n], dst[to:]
+		clear(dst)
+		before := r.Uint32()
+		if got, want := CopyCRC32C(before, d, s), crc32.Update(before, castagnoli, s); got != want {
+			t.Fatalf("%d octets from %d to %d after %#x: %#x, want %#x", n, at, to, before, got, want)
+		}
+		if !bytes.Equal(d[:n], s) || !bytes.Equal(dst[:to], make([]byte, to)) || !bytes.Equal(d[n:], make([]byte, len(d)-n)) {
+			t.Fatalf("%d octets from %d to %d: the copy differs", n, at, to)
+		}
+	}
+	if n := testing.AllocsPerRun(10, func() { CopyCRC32C(0, dst, src[:1448]) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
 // FuzzCRC32C cuts the octets in two.
 func FuzzCRC32C(f *testing.F) {
 	f.Add([]byte("123456789"), 4)
@@ -47,6 +74,25 @@ func FuzzCRC32C(f *testing.F) {
 			t.Errorf("%#x, want %#x", got, want)
 		}
 	})
+}
+
+func BenchmarkCopyCRC32C(b *testing.B) {
+	for _, n := range []int{1428, 16 << 10} {
+		src, dst := make([]byte, n), make([]byte, n+32)[20:]
+		b.Run(fmt.Sprint(n, " in one pass"), func(b *testing.B) {
+			b.SetBytes(int64(n))
+			for b.Loop() {
+				CopyCRC32C(0, dst, src)
+			}
+		})
+		b.Run(fmt.Sprint(n, " in two passes"), func(b *testing.B) {
+			b.SetBytes(int64(n))
+			for b.Loop() {
+				copy(dst, src)
+				CRC32C(dst[:n])
+			}
+		})
+	}
 }
 
 func BenchmarkCRC32C(b *testing.B) {
