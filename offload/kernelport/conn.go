@@ -30,6 +30,7 @@ type Conn struct {
 	most     most          // see MaxEmit
 	readable bool          // the socket may have octets to read
 	writable bool          // the socket may have room to write
+	looked   bool          // the last visitor has read the socket
 	drained  bool          // octets have left tx since Transmit was called
 	hung     bool          // poll says that both directions are shut
 	eof      bool          // the peer's FIN has been read

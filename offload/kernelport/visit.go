@@ -26,7 +26,7 @@ func (c *Conn) Visit(now clock.Instant) {
 			return
 		}
 		before := c.standing()
-		c.readable = c.readable || turn == 0 // no poll looks at the socket before the first turn
+		c.readable = c.readable || turn == 0 && c.look() // no poll looks at the socket before the first turn
 		c.writable = c.writable || c.tx.used() > 0
 		c.pace(now)
 		more := c.drained
@@ -45,6 +45,14 @@ func (c *Conn) Visit(now clock.Instant) {
 		}
 	}
 	c.rouse()
+}
+
+// look reports whether a visitor's first step reads the socket. A visitor that has posted
+// something does not, if the visitor before it has: what was posted then leaves earlier, by a
+// system call. A program that only posts still reads every second time.
+func (c *Conn) look() bool {
+	c.looked = !c.looked || !c.bell.Load()
+	return c.looked
 }
 
 // letGo releases stepping after the caller did something other than a step. Visitors that came meanwhile
