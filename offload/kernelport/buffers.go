@@ -154,9 +154,10 @@ func (c *Conn) dropBuffers() {
 	}
 }
 
-// shed gives the buffers of an idle connection back, and their memory to the kernel if all
-// connections are idle.
+// shed gives the buffers and the eventfd of an idle connection back, and the memory of buffers to
+// the kernel if all connections are idle.
 func (c *Conn) shed() {
+	c.dropEvent()
 	c.stepping.Lock()
 	c.giveBack()
 	c.letGo()

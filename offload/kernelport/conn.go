@@ -65,7 +65,7 @@ type Conn struct {
 
 	// mu keeps Ring and Close from using descriptors that are being closed.
 	mu      sync.Mutex
-	eventFD int  // -1 when closed
+	eventFD int  // ends a wait in poll; -1 if there is none
 	begun   bool // Run was called, or Close was called before Run
 }
 
@@ -117,11 +117,10 @@ func (c *Conn) open(from syscall.Conn) error {
 	if _, err := unix.Getpeername(c.fd); err != nil {
 		return fmt.Errorf("the socket is not connected: %w", err)
 	}
-	c.eventFD, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	if err != nil {
-		return fmt.Errorf("make an eventfd: %w", err)
+	if c.parking.lot == nil {
+		return c.needEvent()
 	}
-	return nil
+	return nil // one that waits in the Lot has no further descriptor
 }
 
 // Ring makes Run call the ULP's Transmit. Any goroutine may call Ring at any time. Ring

@@ -111,7 +111,7 @@ func (c *Conn) resume() {
 func (c *Conn) rest(now clock.Instant, sleep time.Duration) (parked bool, err error) {
 	p := &c.parking
 	p.waits.Add(1)
-	if p.inUse.Load() {
+	if p.inUse.Load() && c.needEvent() == nil { // without a descriptor it waits in the lot
 		return false, c.wait(now, sleep)
 	}
 	idle := c.prepare(now, sleep)

@@ -71,6 +71,13 @@ func TestIdleThreads(t *testing.T) {
 				}
 			})
 		}
+		for _, c := range conns {
+			c.mu.Lock()
+			if c.eventFD >= 0 {
+				n++
+			}
+			c.mu.Unlock()
+		}
 		for _, s := range lot.stocks.all {
 			s.mu.Lock()
 			n += len(s.free)

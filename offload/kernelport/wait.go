@@ -27,6 +27,33 @@ func (c *Conn) wait(now clock.Instant, sleep time.Duration) error {
 	return c.rested(err)
 }
 
+// needEvent makes sure that there is an eventfd. Only the goroutine that runs the connection may
+// call it, and New.
+func (c *Conn) needEvent() error {
+	if c.eventFD >= 0 {
+		return nil
+	}
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return fmt.Errorf("make an eventfd: %w", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.eventFD = fd
+	return nil
+}
+
+// dropEvent closes the eventfd of a connection that is not in poll. Only the goroutine that runs
+// the connection may call it.
+func (c *Conn) dropEvent() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.eventFD >= 0 {
+		unix.Close(c.eventFD)
+		c.eventFD = -1
+	}
+}
+
 // rested ends a wait that has led to err.
 func (c *Conn) rested(err error) error {
 	c.asleep.Store(false)

@@ -35,7 +35,7 @@ func (s setting) portName() string {
 }
 
 // portCrowds are the numbers of connections. The last one is measured only with --full: both
-// ends together need 40,000 descriptors, which many systems allow only root of the whole
+// ends together need 22,000 descriptors, which many systems allow only root of the whole
 // machine, or nobody, to have.
 var portCrowds = []int{1, 1000, 10000}
 
@@ -84,7 +84,7 @@ func (s setting) portRow(o Options, name string, connections int) *Row {
 	r.Name, r.NAPI, r.Message, r.Connections = name, "", message, connections
 	measured := r.run
 	r.run = func(ctx context.Context) (Values, error) {
-		if err := allowFiles(8 * uint64(connections)); err != nil {
+		if err := allowFiles(2*uint64(connections) + 2000); err != nil {
 			return nil, err
 		}
 		return measured(ctx)
@@ -92,8 +92,8 @@ func (s setting) portRow(o Options, name string, connections int) *Row {
 	return r
 }
 
-// allowFiles raises the limit of open descriptors to n, unless it is higher. Both ends of a
-// connection have up to three, while they connect.
+// allowFiles raises the limit of open descriptors to n, unless it is higher. Each end of a
+// connection has one, and a few connections have more, while they connect or are in use.
 func allowFiles(n uint64) error {
 	var l unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil || l.Cur >= n {
