@@ -65,6 +65,9 @@ func (p *page) markdownTable(t *Table) {
 	mtu := -1
 	for _, r := range t.Rows {
 		if r.MTU != mtu {
+			if mtu != -1 {
+				p.printf("\n")
+			}
 			mtu = r.MTU
 			p.printf("| %s, MTU %d |", t.Name, mtu)
 			for _, c := range t.Columns {

@@ -140,7 +140,7 @@ func TestGoodputGoals(t *testing.T) {
 		name, napi string
 		v          float64
 	}{
-		{kernelTCP, "inline", 4}, {kernelTCP, "threads", 8},
+		{kernelTCP, "inline", 4}, {kernelTCP, "threads", 8}, {kernelTCP + ", steering", "threads", 7},
 		{string(rawBare), "threads", 16}, {string(rawCopied), "threads", 10},
 		{"write offloaded", "inline", 5}, {"write offloaded", "threads", 9},
 		{"read offloaded", "inline", 4.5},
@@ -155,7 +155,8 @@ func TestGoodputGoals(t *testing.T) {
 write offloaded against raw AF_XDP, MTU 1500, best NAPI for each: 0.5625 of 0.7, hoped true
 write offloaded against kernel TCP, MTU 1500, best NAPI for each: 1.125 of 1.5, hoped false
 write offloaded against kernel TCP, MTU 1500, NAPI inline: 1.25 of 1, hoped false
-read offloaded against write offloaded, MTU 1500, best NAPI for each: 0.5 of 0.95, hoped false`
+read offloaded against write offloaded, MTU 1500, best NAPI for each: 0.5 of 0.95, hoped false
+kernel TCP, steering against kernel TCP, MTU 1500, best NAPI for each: 0.875 of 0.97, hoped false`
 	if all := strings.Join(got, "\n"); all != want {
 		t.Errorf("goals\n%s, want\n%s", all, want)
 	}

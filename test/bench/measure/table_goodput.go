@@ -178,6 +178,7 @@ func goodputGoals(r *Report) (list []Goal) {
 			}
 		}
 		list = t.compare(list, "read offloaded", "write offloaded", w.mtu, "", 0.95)
+		list = t.compare(list, kernelTCP+", "+string(steering), kernelTCP, w.mtu, "", 0.97) // others' traffic
 	}
 	return list
 }

@@ -87,5 +87,5 @@ func rateGoals(r *Report) (list []Goal) {
 	if !there || !too || base == 0 {
 		return nil
 	}
-	return []Goal{{What: fmt.Sprintf("write, %d octets, messages against packets of %s", small, rawBare), Want: 3, Have: have / base}}
+	return []Goal{{What: fmt.Sprintf("write, %d octets, messages against packets of %s", small, rawBare), Want: 8, Have: have / base}}
 }
