@@ -80,7 +80,7 @@ func TestDetails(t *testing.T) {
 			got = append(got, line[0]+": "+line[1])
 		}
 	}
-	want := "state: PORT_ACTIVE|ifindex: 3|addresses: 192.0.2.1/24 2001:db8::1/64|driver: veth|xdp: native,copy|queues: 2|flows: 3"
+	want := "state: PORT_ACTIVE|ifindex: 3|addresses: 192.0.2.1/24 2001:db8::1/64|driver: veth|xdp: native,copy|checksums_to_send: computed by stag|queues: 2|flows: 3"
 	if text := strings.Join(got, "|"); text != want {
 		t.Errorf("%q, want %q", text, want)
 	}
