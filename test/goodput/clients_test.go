@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stag-rdma/stag/offload/octets"
+	"github.com/stag-rdma/stag/offload/stream"
 	"github.com/stag-rdma/stag/test/simnic"
 	"github.com/stag-rdma/stag/test/world"
 )
@@ -15,7 +16,10 @@ type owned struct {
 	client uint32
 }
 
+var _ stream.Client = owned{}
+
 func (o owned) Client() uint32 { return o.client }
+func (o owned) Frames() int    { return 0 }
 
 // TestClientsShareThePort runs eight clients that send as fast as they can through one port.
 // The first has 32 connections, the second 8, and each of the others one. Each client gets
