@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What the QP does not allow its peer ends the connection, although the region gives the right.
+// An operation that the QP does not allow its peer ends the connection, even if the region allows it.
 func TestPeerAccess(t *testing.T) {
 	onAllPaths(t, func(r *rig) {
 		for _, c := range []struct {

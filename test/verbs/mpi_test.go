@@ -116,7 +116,7 @@ func TestOpenMPI(t *testing.T) {
 	mpi(t, "Open MPI over verbs;ofi_rxm", openMPI(program, ""), openMPIEnv, mpiRuns, noneDiffers)
 }
 
-// What NetPIPE prints for a size of messages, with -i and without.
+// NetPIPE prints one of these for each size of messages: the first with -i, the second without.
 var (
 	netpipePassed = regexp.MustCompile(`-->\s+Integrity check passed`)
 	netpipeFigure = regexp.MustCompile(`-->\s+[0-9.]+ Mbps in\s+[0-9.]+ usec`)
