@@ -84,7 +84,9 @@ func (e *Engine) install(id FlowID, st tcp.State, head wire.HeaderTemplate, ulp 
 		f.ulp = nil
 		return fmt.Errorf("install flow %#x: %w", uint32(id), err)
 	}
-	f.group = e.groupOf(ulp)
+	if f.group = e.groupOf(ulp); f.group != nil {
+		f.group.lent += f.held // frames that the port has not given back yet: Free will count them
+	}
 	f.conn, f.heard = conn, nil // heard need not be called any more
 	f.told = conn.Stats()       // the totals of other engines already contain the counters of a moved connection
 	e.replay(f)
